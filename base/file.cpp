@@ -1,0 +1,102 @@
+#include <limpid/base/file.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include <limpid/base/error.h>
+
+namespace limpid {
+namespace {
+
+std::string directory_of(const std::string& path) {
+  auto slash = path.find_last_of('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace
+
+std::vector<std::uint8_t> read_file(const std::string& path, std::uint64_t max_bytes) {
+  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  LIMPID_CHECK(fd >= 0, IoError, "cannot open ", path, ": ", std::strerror(errno));
+  struct Closer {
+    int fd;
+    ~Closer() { ::close(fd); }
+  } closer{fd};
+  struct stat info {};
+  LIMPID_CHECK(::fstat(fd, &info) == 0, IoError, "cannot stat ", path, ": ", std::strerror(errno));
+  LIMPID_CHECK(S_ISREG(info.st_mode), IoError, path, " is not a regular file");
+  std::uint64_t size = static_cast<std::uint64_t>(info.st_size);
+  LIMPID_CHECK(size <= max_bytes, IoError, path, " has ", size, " bytes, more than the accepted ", max_bytes);
+  std::vector<std::uint8_t> bytes(size);
+  std::uint64_t done = 0;
+  while (done < size) {
+    ssize_t n = ::read(fd, bytes.data() + done, size - done);
+    if (n < 0 && errno == EINTR) continue;
+    LIMPID_CHECK(n >= 0, IoError, "cannot read ", path, ": ", std::strerror(errno));
+    LIMPID_CHECK(n > 0, IoError, path, " became shorter while it was read: ", done, " of ", size, " bytes");
+    done += static_cast<std::uint64_t>(n);
+  }
+  return bytes;
+}
+
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+  temporary_ = path_ + ".tmp-" + std::to_string(::getpid());
+  descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  LIMPID_CHECK(descriptor_ >= 0, IoError, "cannot write ", path_, ": ", std::strerror(errno));
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ >= 0) {
+    ::close(descriptor_);
+    ::unlink(temporary_.c_str());
+  }
+}
+
+void AtomicFile::write(const void* data, std::size_t bytes) {
+  const char* p = static_cast<const char*>(data);
+  while (bytes > 0) {
+    ssize_t n = ::write(descriptor_, p, std::min(bytes, std::size_t{1} << 30));
+    if (n < 0 && errno == EINTR) continue;
+    LIMPID_CHECK(n >= 0, IoError, "cannot write ", path_, ": ", std::strerror(errno));
+    p += n;
+    bytes -= static_cast<std::size_t>(n);
+  }
+}
+
+void AtomicFile::commit() {
+  LIMPID_CHECK(::fsync(descriptor_) == 0, IoError, "cannot sync ", path_, ": ", std::strerror(errno));
+  int closed = ::close(descriptor_);
+  descriptor_ = -1;
+  if (closed != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    std::string reason = std::strerror(errno);
+    ::unlink(temporary_.c_str());
+    LIMPID_THROW(IoError, "cannot write ", path_, ": ", reason);
+  }
+  sync_directory(directory_of(path_));
+}
+
+void write_file_atomically(const std::string& path, std::string_view contents) {
+  AtomicFile file(path);
+  file.write(contents);
+  file.commit();
+}
+
+void sync_directory(const std::string& path) {
+  int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  LIMPID_CHECK(fd >= 0, IoError, "cannot open directory ", path, ": ", std::strerror(errno));
+  int result = ::fsync(fd);
+  int reason = errno;
+  ::close(fd);
+  // Some file systems refuse to sync a directory; that is not a failure of the write.
+  LIMPID_CHECK(result == 0 || reason == EINVAL || reason == EROFS, IoError, "cannot sync directory ", path, ": ",
+               std::strerror(reason));
+}
+
+}  // namespace limpid

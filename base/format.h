@@ -1,0 +1,16 @@
+// Numbers for people. Bytes use powers of two and are always labelled.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace limpid {
+
+// 1536 -> "1.50 KiB", 512 -> "512 B".
+std::string format_bytes(std::uint64_t bytes);
+// 1234567 -> "1,234,567".
+std::string format_count(std::int64_t count);
+// "8GiB", "512MiB", "64KiB", "1024" or "1024B" -> bytes. Throws ArgumentError naming `what` and the text.
+std::uint64_t parse_bytes(const std::string& text, const std::string& what);
+
+}  // namespace limpid
