@@ -57,6 +57,7 @@ inline std::string piece(bool b) { return b ? "true" : "false"; }
 std::string piece(double v);  // shortest form that reads back to the same value
 inline std::string piece(float v) { return piece(static_cast<double>(v)); }
 template <class T>
+  requires(!std::is_convertible_v<T, std::string_view>)
 std::string piece(const T& v) {
   if constexpr (std::is_enum_v<T> || !std::is_integral_v<T>) {
     return to_string(v);
