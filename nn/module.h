@@ -1,0 +1,108 @@
+// Module: a named tree of parameters, buffers and children. Users derive from it outside this tree as well.
+//
+//   struct Net : nn::Module {
+//     std::shared_ptr<nn::Linear> fc = register_module("fc", nn::Linear({.in_features = 4, .out_features = 2}));
+//     Tensor forward(const Tensor& x) override { return (*fc)(x); }
+//   };
+//
+// Members are Tensor handles and shared_ptrs, so modules can be moved into containers.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <limpid/autograd/functions.h>
+
+namespace limpid::nn {
+
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+using StateDict = std::map<std::string, Tensor>;
+
+// What load_state_dict found. With strict, anything here is an error instead.
+struct LoadReport {
+  std::vector<std::string> missing;     // the module has it, the file does not
+  std::vector<std::string> unexpected;  // the file has it, the module does not
+  bool clean() const { return missing.empty() && unexpected.empty(); }
+};
+
+class Module {
+ public:
+  Module() = default;
+  Module(Module&&) = default;
+  Module& operator=(Module&&) = default;
+  virtual ~Module() = default;
+
+  virtual Tensor forward(const Tensor& x) = 0;
+  // "Conv2d(3, 64, kernel_size=3)": for printing.
+  virtual std::string describe() const = 0;
+  // Runs forward() between the hooks, with this module's path in the scope record.
+  Tensor operator()(const Tensor& x);
+
+  // Parameters in registration order, depth first; names are paths ("layer1.0.conv1.weight").
+  std::vector<Tensor> parameters() const;
+  NamedTensors named_parameters() const;
+  NamedTensors named_buffers() const;
+  std::vector<std::pair<std::string, std::shared_ptr<Module>>> named_children() const { return children_; }
+  // This module ("") and all below it.
+  std::vector<std::pair<std::string, Module*>> named_modules();
+  std::int64_t num_parameters() const;
+
+  StateDict state_dict() const;  // parameters and buffers; the tensors are shared, not copied
+  // Copies values in (casting floats); ShapeError names the key and both shapes; strict: DataError lists the keys.
+  LoadReport load_state_dict(const StateDict& state, bool strict = true);
+
+  Module& train(bool on = true);
+  Module& eval() { return train(false); }
+  bool training() const { return training_; }
+  // Moves parameters and buffers; floating ones change dtype. Handles kept elsewhere (optimizers) see the change.
+  Module& to(DType dtype);
+  Module& to(Device device);
+  void zero_grad(bool set_to_none = true);
+  void requires_grad_(bool on);
+
+  // Hooks: before forward (may replace the input) and after it (may replace the output) by returning a defined tensor.
+  using ForwardPreHook = std::function<Tensor(Module&, const Tensor& input)>;
+  using ForwardHook = std::function<Tensor(Module&, const Tensor& input, const Tensor& output)>;
+  void register_forward_pre_hook(ForwardPreHook hook) { pre_hooks_.push_back(std::move(hook)); }
+  void register_forward_hook(ForwardHook hook) { hooks_.push_back(std::move(hook)); }
+  bool has_hooks() const { return !pre_hooks_.empty() || !hooks_.empty(); }
+
+  // The path of this module below the root ("layer1.0"), set by name_tree(); used by the ledger and in errors.
+  const std::string& path() const { return name_of(path_); }
+  // Gives every module its path and labels parameters and buffers with theirs. Called by train/ and by `to()`; cheap.
+  void name_tree(const std::string& root = "");
+
+ protected:
+  // Registration; ArgumentError on a second use of a name or on a name with a dot.
+  Tensor register_parameter(const std::string& name, Tensor value);  // sets requires_grad and role param; may be undefined
+  Tensor register_buffer(const std::string& name, Tensor value);
+  template <class M>
+  std::shared_ptr<std::decay_t<M>> register_module(const std::string& name, M&& module) {
+    auto child = std::make_shared<std::decay_t<M>>(std::forward<M>(module));
+    add_child(name, child);
+    return child;
+  }
+  template <class M>
+  std::shared_ptr<M> register_module(const std::string& name, std::shared_ptr<M> child) {
+    add_child(name, child);
+    return child;
+  }
+  void add_child(const std::string& name, std::shared_ptr<Module> child);
+
+ private:
+  void check_new_name(const std::string& name) const;
+  NamedTensors parameters_;
+  NamedTensors buffers_;
+  std::vector<std::pair<std::string, std::shared_ptr<Module>>> children_;
+  std::vector<ForwardPreHook> pre_hooks_;
+  std::vector<ForwardHook> hooks_;
+  NameId path_ = 0;
+  bool training_ = true;
+};
+
+}  // namespace limpid::nn

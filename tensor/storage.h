@@ -1,0 +1,64 @@
+// Storage: the bytes behind one or more tensors. They come from the device's caching allocator, or belong to an outside
+// owner (from_blob). Holds the version counter that views and detach() share: every write bumps it, and a tensor saved
+// for backward compares it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include <limpid/base/names.h>
+#include <limpid/base/ref.h>
+#include <limpid/memory/role.h>
+#include <limpid/tensor/device.h>
+
+namespace limpid {
+
+namespace memory {
+struct Block;
+class Allocator;
+}  // namespace memory
+
+// The allocator of a device's tensors and workspaces. DeviceError when this build has no such device.
+memory::Allocator& allocator_for(Device device);
+
+class Storage final : public RefCounted {
+ public:
+  // `bytes` uninitialised bytes; OutOfMemoryError. 0 bytes: data() is null.
+  static Ref<Storage> create(std::size_t bytes, Device device, memory::Role role, NameId name = 0);
+  // The same from a given pool, e.g. the loader's.
+  static Ref<Storage> create_in(memory::Allocator& pool, std::size_t bytes, Device device, memory::Role role,
+                                NameId name = 0);
+  // Memory of an outside owner; `deleter` (may be empty) runs when the last tensor lets go.
+  static Ref<Storage> wrap(void* data, std::size_t bytes, Device device, std::function<void()> deleter);
+  ~Storage() override;
+
+  void* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  Device device() const { return device_; }
+  std::uint32_t version() const { return version_; }
+  void bump_version() { version_++; }
+
+  memory::Role role() const;
+  void set_role(memory::Role role);
+  void set_name(NameId name);
+  NameId name() const;
+  // A tensor kept for backward counts as role `saved` for as long as at least one node keeps it; parameters, batches
+  // and external memory stay what they are.
+  void add_saved();
+  void remove_saved();
+
+ private:
+  Storage() = default;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  Device device_;
+  std::uint32_t version_ = 0;
+  std::uint32_t saved_ = 0;
+  memory::Role role_before_saved_ = memory::Role::activation;
+  memory::Block* block_ = nullptr;
+  memory::Allocator* pool_ = nullptr;
+  std::function<void()> deleter_;
+};
+
+}  // namespace limpid
