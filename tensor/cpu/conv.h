@@ -1,0 +1,44 @@
+// 2-D convolution on the CPU, float and double: forward, gradient of the input, gradient of the weight, gradient of the
+// bias. Activations are NHWC and dense; the weight is dense [k][c/groups][r][s], as in PyTorch. Plans are pure functions
+// of shape, element size and the algorithm setting; kernels allocate nothing and give the same bits for any thread count.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace limpid::cpu {
+
+struct ConvDesc {
+  std::int64_t n = 0, c = 0, h = 0, w = 0, k = 0, r = 1, s = 1;
+  std::int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, dil_h = 1, dil_w = 1, groups = 1;
+  std::int64_t oh() const { return (h + 2 * pad_h - dil_h * (r - 1) - 1) / stride_h + 1; }
+  std::int64_t ow() const { return (w + 2 * pad_w - dil_w * (s - 1) - 1) / stride_w + 1; }
+};
+
+enum class ConvPass : std::uint8_t { forward, backward_input, backward_weight };
+
+// automatic: Winograd where it is faster and safe (float, 3x3, stride 1, wide enough). direct: never Winograd.
+enum class ConvAlgorithm : std::uint8_t { automatic, direct };
+void set_conv_algorithm(ConvAlgorithm algorithm);
+ConvAlgorithm conv_algorithm();
+
+struct ConvPlan {
+  const char* algorithm = "direct";  // "direct", "depthwise" or "winograd"
+  std::size_t workspace_bytes = 0;   // 64-byte aligned memory
+};
+ConvPlan plan_conv2d(ConvPass pass, const ConvDesc& desc, std::size_t element_size);
+
+// The plan must be the one of the same pass and desc. bias: k values or null.
+template <class T>
+void conv2d_forward(const ConvDesc& desc, const ConvPlan& plan, const T* x, const T* w, const T* bias, T* y,
+                    void* workspace);
+template <class T>
+void conv2d_backward_input(const ConvDesc& desc, const ConvPlan& plan, const T* dy, const T* w, T* dx, void* workspace);
+template <class T>
+void conv2d_backward_weight(const ConvDesc& desc, const ConvPlan& plan, const T* x, const T* dy, T* dw,
+                            void* workspace);
+// db[k] = sum over pixels of dy. Workspace: column_sum_workspace(n*oh*ow, k, sizeof(T)) of math_kernels.h.
+template <class T>
+void conv2d_backward_bias(const ConvDesc& desc, const T* dy, T* db, void* workspace);
+
+}  // namespace limpid::cpu
