@@ -3,9 +3,8 @@
 // and asked for their bytes. Interior gradients live in the engine (engine.h), not here.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -74,6 +73,8 @@ class Node : public RefCounted {
   bool needs_input_grad(int i) const { return edges_[static_cast<std::size_t>(i)].defined(); }
   const std::vector<Edge>& edges() const { return edges_; }
   bool released() const { return released_; }
+  // Hooks on the gradient of one output; a defined result replaces the gradient.
+  void add_output_hook(std::uint32_t output, std::function<Tensor(const Tensor&)> hook);
 
   // ---- building (autograd functions and user-defined ones)
   void add_input(const Tensor& input) { edges_.push_back(edge_to(input)); }
@@ -88,6 +89,10 @@ class Node : public RefCounted {
   int num_outputs_ = 0;
   bool released_ = false;
   std::vector<Edge> edges_;
+  std::vector<std::pair<std::uint32_t, std::function<Tensor(const Tensor&)>>> output_hooks_;
+  // Scratch of the engine: the place of this node in the running backward.
+  std::uint64_t run_ = 0;
+  std::size_t slot_ = 0;
 };
 
 // True when grad mode is on and any of the tensors requires a gradient.

@@ -34,11 +34,11 @@ DType promote(DType a, DType b);
 // A number given by the user where a tensor could stand. It keeps whether it was written as an integer, a float or a
 // bool, because promotion depends on it: an int tensor times 2 stays int, times 2.0 becomes float32.
 struct Scalar {
-  enum class Kind : std::uint8_t { boolean, integer, floating };
+  enum class Kind : std::uint8_t { logical, integer, floating };
   Kind kind;
   double floating;
   std::int64_t integer;
-  Scalar(bool v) : kind(Kind::boolean), floating(v ? 1 : 0), integer(v ? 1 : 0) {}
+  Scalar(bool v) : kind(Kind::logical), floating(v ? 1 : 0), integer(v ? 1 : 0) {}
   Scalar(int v) : Scalar(static_cast<std::int64_t>(v)) {}
   Scalar(std::int64_t v) : kind(Kind::integer), floating(static_cast<double>(v)), integer(v) {}
   Scalar(std::size_t v) : Scalar(static_cast<std::int64_t>(v)) {}

@@ -58,6 +58,7 @@ class Storage final : public RefCounted {
   memory::Role role_before_saved_ = memory::Role::activation;
   memory::Block* block_ = nullptr;
   memory::Allocator* pool_ = nullptr;
+  bool external_ = false;
   std::function<void()> deleter_;
 };
 

@@ -143,7 +143,10 @@ class Tensor {
   Tensor& mul_(const Scalar& factor);
 
  private:
-  void check_type(DType wanted) const;
+  void check_type(DType wanted) const {
+    if (LIMPID_UNLIKELY(impl_->dtype != wanted)) throw_wrong_type(wanted);
+  }
+  [[noreturn]] void throw_wrong_type(DType wanted) const;
   Ref<TensorImpl> impl_;
 };
 

@@ -1,0 +1,44 @@
+// Helpers of the function files: interned op names and the common node shapes. Private to autograd/.
+#pragma once
+
+#include <limpid/autograd/check_finite.h>
+#include <limpid/autograd/functions.h>
+#include <limpid/autograd/grad_mode.h>
+#include <limpid/autograd/node.h>
+#include <limpid/tensor/raw.h>
+
+namespace limpid {
+
+// The id of an op name, interned once a call site.
+#define LIMPID_OP(text)                                \
+  ([]() -> ::limpid::NameId {                          \
+    static const ::limpid::NameId id = ::limpid::intern(text); \
+    return id;                                         \
+  }())
+
+// Node for an op with one tensor input and one output that keeps nothing but constants: `grad_of(grad)` is its rule.
+// F is a small struct with `Tensor operator()(const Tensor& grad) const`.
+template <class F>
+class SimpleNode final : public Node {
+ public:
+  SimpleNode(NameId name, F rule) : Node(name), rule_(std::move(rule)) {}
+  void backward(std::span<const Tensor> grads, std::span<Tensor> input_grads) override {
+    if (grads[0].defined()) input_grads[0] = rule_(grads[0]);
+  }
+
+ private:
+  F rule_;
+};
+
+// Records `output = op(input)` with a rule that needs the incoming gradient only.
+template <class F>
+Tensor record_simple(NameId name, const Tensor& input, Tensor output, F rule) {
+  if (any_requires_grad({&input})) {
+    auto node = make_ref<SimpleNode<F>>(name, std::move(rule));
+    node->add_input(input);
+    node->add_output(output);
+  }
+  return checked(std::move(output));
+}
+
+}  // namespace limpid

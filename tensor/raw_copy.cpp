@@ -1,0 +1,106 @@
+// Copies: casts, changes of layout, joining and padding.
+#include <limpid/tensor/raw.h>
+
+namespace limpid::raw {
+namespace {
+
+void check_same_device(const char* op, const Tensor& a, const Tensor& b) {
+  LIMPID_CHECK(a.device() == b.device(), DeviceError, "[", op, "] operands are on different devices: ", a, " and ", b);
+}
+
+}  // namespace
+
+Tensor contiguous(const Tensor& x, MemoryFormat format) {
+  if (x.is_contiguous(format)) return x;
+  Tensor out = empty(x.shape(), x.dtype(), x.device(), format);
+  kernels_for(x.device()).copy(out, x);
+  return out;
+}
+
+Tensor clone(const Tensor& x) {
+  Tensor out = empty_like(x);
+  kernels_for(x.device()).copy(out, x);
+  return out;
+}
+
+Tensor cast(const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  Tensor out = empty_like(x, dtype);
+  kernels_for(x.device()).copy(out, x);
+  return out;
+}
+
+Tensor to_device(const Tensor& x, Device device) {
+  if (x.device() == device) return x;
+  kernels_for(device);  // says which device is missing
+  LIMPID_THROW(DeviceError, "[to] cannot copy ", x, " to ", device, " in this build");
+}
+
+void copy(Tensor& out, const Tensor& x) {
+  check_same_device("copy_", out, x);
+  kernels_for(out.device()).copy(out, expand("copy_", x, out.shape()));
+}
+
+void fill(Tensor& out, const Scalar& value) { kernels_for(out.device()).fill(out, value); }
+
+Tensor flip(const Tensor& x, const std::vector<std::int64_t>& dims) {
+  std::uint32_t mask = 0;
+  for (std::int64_t dim : dims) mask |= 1u << normalize_dim("flip", dim, x.dim());
+  Tensor out = empty(x.shape(), x.dtype(), x.device());
+  kernels_for(x.device()).flip(out, x, mask);
+  return out;
+}
+
+Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim) {
+  LIMPID_CHECK(!tensors.empty(), ArgumentError, "[cat] expects at least one tensor");
+  const Tensor& first = tensors[0];
+  LIMPID_CHECK(first.dim() > 0, ShapeError, "[cat] cannot join 0-d tensors; use stack");
+  int d = normalize_dim("cat", dim, first.dim());
+  Shape shape = first.shape();
+  DType dtype = first.dtype();
+  shape[d] = 0;
+  for (const Tensor& t : tensors) {
+    check_same_device("cat", first, t);
+    bool fits = t.dim() == first.dim();
+    for (int i = 0; fits && i < t.dim(); i++) fits = i == d || t.shape()[i] == first.shape()[i];
+    LIMPID_CHECK(fits, ShapeError, "[cat] shapes must agree outside dim ", d, ": ", first.shape(), " and ", t.shape());
+    shape[d] += t.shape()[d];
+    dtype = promote(dtype, t.dtype());
+  }
+  Tensor out = empty(shape, dtype, first.device(), first.suggested_format());
+  std::int64_t start = 0;
+  for (const Tensor& t : tensors) {
+    Tensor part = narrow(out, d, start, t.shape()[d]);
+    kernels_for(out.device()).copy(part, t);
+    start += t.shape()[d];
+  }
+  return out;
+}
+
+Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, double value) {
+  int padded = static_cast<int>(pads.size() / 2);
+  LIMPID_CHECK(pads.size() % 2 == 0 && padded <= x.dim(), ArgumentError, "[pad] expects two numbers a dim for at most ",
+               x.dim(), " dims, got ", pads.size(), " numbers");
+  Shape shape = x.shape();
+  Tensor inner = x;
+  for (int i = 0; i < padded; i++) {  // pads start at the last dim
+    int d = x.dim() - 1 - i;
+    std::int64_t before = pads[static_cast<std::size_t>(2 * i)], after = pads[static_cast<std::size_t>(2 * i + 1)];
+    shape[d] += before + after;
+    LIMPID_CHECK(shape[d] >= 0, ShapeError, "[pad] dim ", d, " of ", x.shape(), " would have size ", shape[d]);
+    std::int64_t cut_front = std::max<std::int64_t>(-before, 0), cut_back = std::max<std::int64_t>(-after, 0);
+    std::int64_t left = std::max<std::int64_t>(x.shape()[d] - cut_front - cut_back, 0);
+    inner = narrow(inner, d, std::min(cut_front, x.shape()[d]), left);  // negative pads crop
+  }
+  Tensor out = empty(shape, x.dtype(), x.device());
+  fill(out, value);
+  Tensor target = out;
+  for (int i = 0; i < padded; i++) {
+    int d = x.dim() - 1 - i;
+    target = narrow(target, d, std::max<std::int64_t>(pads[static_cast<std::size_t>(2 * i)], 0), inner.shape()[d]);
+  }
+  kernels_for(x.device()).copy(target, inner);
+  return out;
+}
+
+}  // namespace limpid::raw

@@ -1,0 +1,78 @@
+#include <limpid/tensor/storage.h>
+
+#include <limpid/base/error.h>
+#include <limpid/memory/allocator.h>
+
+namespace limpid {
+
+memory::Allocator& allocator_for(Device device) {
+  LIMPID_CHECK(device.type == DeviceType::cpu, DeviceError, "[allocate] device ", device, " is not in this build; it has cpu");
+  return memory::host_allocator();
+}
+
+Ref<Storage> Storage::create(std::size_t bytes, Device device, memory::Role role, NameId name) {
+  return create_in(allocator_for(device), bytes, device, role, name);
+}
+
+Ref<Storage> Storage::create_in(memory::Allocator& pool, std::size_t bytes, Device device, memory::Role role, NameId name) {
+  Ref<Storage> storage(new Storage);
+  storage->bytes_ = bytes;
+  storage->device_ = device;
+  storage->pool_ = &pool;
+  storage->block_ = pool.allocate(bytes, role, name);
+  storage->data_ = storage->block_ ? storage->block_->ptr : nullptr;
+  return storage;
+}
+
+Ref<Storage> Storage::wrap(void* data, std::size_t bytes, Device device, std::function<void()> deleter) {
+  Ref<Storage> storage(new Storage);
+  storage->data_ = data;
+  storage->bytes_ = bytes;
+  storage->device_ = device;
+  storage->pool_ = &allocator_for(device);
+  storage->deleter_ = std::move(deleter);
+  storage->pool_->add_external(bytes);
+  storage->external_ = true;
+  return storage;
+}
+
+Storage::~Storage() {
+  if (block_) pool_->free(block_);
+  if (external_) pool_->remove_external(bytes_);
+  if (deleter_) deleter_();
+}
+
+memory::Role Storage::role() const {
+  if (external_) return memory::Role::external;
+  return block_ ? block_->role : memory::Role::other;
+}
+
+void Storage::set_role(memory::Role role) {
+  if (!block_) return;
+  if (saved_ > 0) {
+    role_before_saved_ = role;  // takes effect when the last node lets go
+  } else {
+    pool_->set_role(block_, role);
+  }
+}
+
+void Storage::set_name(NameId name) {
+  if (block_) pool_->set_name(block_, name);
+}
+
+NameId Storage::name() const { return block_ ? block_->name : 0; }
+
+void Storage::add_saved() {
+  if (saved_++ > 0 || !block_) return;
+  role_before_saved_ = block_->role;
+  bool own_row = role_before_saved_ == memory::Role::param || role_before_saved_ == memory::Role::io ||
+                 role_before_saved_ == memory::Role::optimizer || role_before_saved_ == memory::Role::grad;
+  if (!own_row) pool_->set_role(block_, memory::Role::saved);
+}
+
+void Storage::remove_saved() {
+  if (--saved_ > 0 || !block_) return;
+  if (block_->role == memory::Role::saved) pool_->set_role(block_, role_before_saved_);
+}
+
+}  // namespace limpid
