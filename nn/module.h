@@ -38,12 +38,17 @@ class Module {
   virtual ~Module() = default;
 
   virtual Tensor forward(const Tensor& x) = 0;
-  // "Conv2d(3, 64, kernel_size=3)": for printing.
-  virtual std::string describe() const = 0;
+  // The type's name alone: "Conv2d". By default the C++ class name without namespaces.
+  virtual std::string type_name() const;
+  // "Conv2d(3, 64, kernel_size=(3, 3), stride=(1, 1))": one line without the children. By default type_name() + "()".
+  virtual std::string describe() const;
+  // The whole tree as PyTorch prints it, one line a module, indented by two spaces.
+  std::string repr() const;
   // Runs forward() between the hooks, with this module's path in the scope record.
   Tensor operator()(const Tensor& x);
 
-  // Parameters in registration order, depth first; names are paths ("layer1.0.conv1.weight").
+  // Parameters in registration order, depth first; names are paths ("layer1.0.conv1.weight"). A tensor or a module that is
+  // registered twice is listed once, under its first name; state_dict() has it under each.
   std::vector<Tensor> parameters() const;
   NamedTensors named_parameters() const;
   NamedTensors named_buffers() const;
@@ -68,18 +73,23 @@ class Module {
   // Hooks: before forward (may replace the input) and after it (may replace the output) by returning a defined tensor.
   using ForwardPreHook = std::function<Tensor(Module&, const Tensor& input)>;
   using ForwardHook = std::function<Tensor(Module&, const Tensor& input, const Tensor& output)>;
-  void register_forward_pre_hook(ForwardPreHook hook) { pre_hooks_.push_back(std::move(hook)); }
-  void register_forward_hook(ForwardHook hook) { hooks_.push_back(std::move(hook)); }
+  // The returned number removes the hook again.
+  std::uint64_t register_forward_pre_hook(ForwardPreHook hook);
+  std::uint64_t register_forward_hook(ForwardHook hook);
+  void remove_hook(std::uint64_t hook);
   bool has_hooks() const { return !pre_hooks_.empty() || !hooks_.empty(); }
 
   // The path of this module below the root ("layer1.0"), set by name_tree(); used by the ledger and in errors.
   const std::string& path() const { return name_of(path_); }
-  // Gives every module its path and labels parameters and buffers with theirs. Called by train/ and by `to()`; cheap.
+  NameId path_id() const { return path_; }
+  // Gives every module its path and labels parameters and buffers with theirs. The first forward of a module that has no
+  // names yet does it too, with that module as the root.
   void name_tree(const std::string& root = "");
 
  protected:
-  // Registration; ArgumentError on a second use of a name or on a name with a dot.
-  Tensor register_parameter(const std::string& name, Tensor value);  // sets requires_grad and role param; may be undefined
+  // Registration; ArgumentError on a second use of a name, an empty name or a name with a dot. Undefined values reserve
+  // the name and appear in no list. register_parameter sets requires_grad and role param.
+  Tensor register_parameter(const std::string& name, Tensor value);
   Tensor register_buffer(const std::string& name, Tensor value);
   template <class M>
   std::shared_ptr<std::decay_t<M>> register_module(const std::string& name, M&& module) {
@@ -99,10 +109,13 @@ class Module {
   NamedTensors parameters_;
   NamedTensors buffers_;
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> children_;
-  std::vector<ForwardPreHook> pre_hooks_;
-  std::vector<ForwardHook> hooks_;
+  std::vector<std::pair<std::uint64_t, ForwardPreHook>> pre_hooks_;
+  std::vector<std::pair<std::uint64_t, ForwardHook>> hooks_;
   NameId path_ = 0;
+  bool named_ = false;  // whether path_ and the labels below are current
   bool training_ = true;
 };
+
+inline std::string to_string(const Module& module) { return module.repr(); }
 
 }  // namespace limpid::nn

@@ -1,0 +1,98 @@
+// Normalisation layers. Buffers and parameters carry PyTorch's names.
+#pragma once
+
+#include <optional>
+
+#include <limpid/nn/module.h>
+
+namespace limpid::nn {
+
+struct BatchNormOptions {
+  std::int64_t num_features = 0;
+  double eps = 1e-5;
+  // running = (1 - momentum) running + momentum batch. Nothing: the average over all batches seen.
+  std::optional<double> momentum = 0.1;
+  bool affine = true;
+  bool track_running_stats = true;  // false: the batch's statistics are used in eval mode as well
+};
+
+// What both share: weight, bias [C] (1 and 0), running_mean, running_var [C] (0 and 1), num_batches_tracked (i64, 0-d).
+// In training, more than one value per channel is needed: ShapeError otherwise.
+class BatchNorm : public Module {
+ public:
+  Tensor forward(const Tensor& x) override;
+  std::string describe() const override;
+  const BatchNormOptions& options() const { return options_; }
+  void reset_running_stats();
+  void reset_parameters();
+
+  Tensor weight, bias, running_mean, running_var, num_batches_tracked;
+
+ protected:
+  BatchNorm(const char* type, const BatchNormOptions& options);
+  virtual void check_input(const Tensor& x) const = 0;
+
+ private:
+  BatchNormOptions options_;
+};
+
+// x [N,C] or [N,C,L].
+class BatchNorm1d : public BatchNorm {
+ public:
+  explicit BatchNorm1d(const BatchNormOptions& options) : BatchNorm("BatchNorm1d", options) {}
+  std::string type_name() const override { return "BatchNorm1d"; }
+
+ protected:
+  void check_input(const Tensor& x) const override;
+};
+
+// x [N,C,H,W].
+class BatchNorm2d : public BatchNorm {
+ public:
+  explicit BatchNorm2d(const BatchNormOptions& options) : BatchNorm("BatchNorm2d", options) {}
+  std::string type_name() const override { return "BatchNorm2d"; }
+
+ protected:
+  void check_input(const Tensor& x) const override;
+};
+
+struct LayerNormOptions {
+  Shape normalized_shape = {};  // the trailing dims
+  double eps = 1e-5;
+  bool elementwise_affine = true;
+  bool bias = true;
+};
+class LayerNorm : public Module {
+ public:
+  explicit LayerNorm(const LayerNormOptions& options);
+  Tensor forward(const Tensor& x) override;
+  std::string type_name() const override { return "LayerNorm"; }
+  std::string describe() const override;
+
+  Tensor weight, bias;
+
+ private:
+  LayerNormOptions options_;
+};
+
+struct GroupNormOptions {
+  std::int64_t num_groups = 0;
+  std::int64_t num_channels = 0;
+  double eps = 1e-5;
+  bool affine = true;
+};
+// x [N,C,...].
+class GroupNorm : public Module {
+ public:
+  explicit GroupNorm(const GroupNormOptions& options);
+  Tensor forward(const Tensor& x) override;
+  std::string type_name() const override { return "GroupNorm"; }
+  std::string describe() const override;
+
+  Tensor weight, bias;
+
+ private:
+  GroupNormOptions options_;
+};
+
+}  // namespace limpid::nn
