@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <limpid/base/error.h>
@@ -15,6 +16,7 @@ namespace {
 // Iterations that a worker spins for the next job before it sleeps: about 20 us, so that the forks of one operator after
 // another find the workers awake.
 constexpr int kSpin = 2000;
+constexpr int kHelperBits = 16;  // low bits of the job word
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -53,10 +55,10 @@ class Pool {
     next_.store(0, std::memory_order_relaxed);
     failed_.store(false, std::memory_order_relaxed);
     error_ = nullptr;
-    const std::uint64_t job = job_.load(std::memory_order_relaxed) + 1;
-    helpers_ = helpers;
+    const std::uint64_t job = ((job_.load(std::memory_order_relaxed) >> kHelperBits) + 1) << kHelperBits |
+                              static_cast<std::uint64_t>(helpers);
     pending_.store(helpers, std::memory_order_relaxed);
-    // The job number publishes all of the above. Sequential consistency pairs it with sleepers_: either the worker sees
+    // The job word publishes all of the above. Sequential consistency pairs it with sleepers_: either the worker sees
     // the new job before it sleeps, or we see it asleep and wake it.
     job_.store(job, std::memory_order_seq_cst);
     if (sleepers_.load(std::memory_order_seq_cst) > 0) {
@@ -80,7 +82,7 @@ class Pool {
     threads_.store(n > 0 ? static_cast<int>(n) : 1, std::memory_order_relaxed);
   }
 
-  // Workers beyond the current thread count stay parked: a job counts only the first helpers_ of them.
+  // Workers beyond the current thread count stay parked: the job word says how many of them take part.
   void start_workers(int n) {
     while (static_cast<int>(workers_.size()) < n) {
       const int index = static_cast<int>(workers_.size());
@@ -117,9 +119,7 @@ class Pool {
         sleepers_.fetch_sub(1, std::memory_order_relaxed);
       }
       seen = job;
-      // helpers_ is atomic: a parked worker may read it while the next job is being set up, and only its own job's
-      // members (index < helpers_) are waited for, so for them it cannot change.
-      if (index < helpers_.load(std::memory_order_relaxed)) {
+      if (static_cast<std::uint64_t>(index) < (job & ((std::uint64_t{1} << kHelperBits) - 1))) {
         work();
         pending_.fetch_sub(1, std::memory_order_release);
       }
@@ -136,7 +136,6 @@ class Pool {
   std::atomic<bool> failed_{false};
   std::mutex error_mutex_;
   std::exception_ptr error_;
-  std::atomic<int> helpers_{0};
   alignas(64) std::atomic<std::int64_t> next_{0};
   alignas(64) std::atomic<int> pending_{0};
   alignas(64) std::atomic<std::uint64_t> job_{0};

@@ -1,0 +1,379 @@
+#include <limpid/tensor/cpu/conv.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <numeric>
+
+#include <limpid/tensor/cpu/conv_kernels.h>
+#include <limpid/tensor/cpu/math_kernels.h>
+#include <limpid/tensor/cpu/panel.h>
+#include <limpid/tensor/cpu/parallel.h>
+
+namespace limpid::cpu {
+namespace {
+
+std::atomic<ConvAlgorithm> algorithm_setting{ConvAlgorithm::automatic};
+
+constexpr std::int64_t kLine = 64;
+// Packed operands of a task: half of the L2 cache (1 MiB).
+constexpr std::int64_t kPackBytes = 440 * 1024;
+
+std::int64_t panel_of(std::size_t element_size) { return kLine / static_cast<std::int64_t>(element_size); }
+
+bool is_depthwise(const ConvDesc& d) { return d.groups > 1 && d.groups == d.c && d.k == d.c; }
+
+// ---- a product with a patch matrix: Y[pixels][n] = patches[pixels][depth] * F[depth][n]
+struct Blocks {
+  std::int64_t depth = 0;  // columns of patches packed at a time
+  std::int64_t rows = 0;   // patches a task
+  std::int64_t cols = 0;   // output channels a task
+  std::int64_t row_blocks = 0, col_blocks = 0;
+  std::int64_t tasks() const { return row_blocks * col_blocks; }
+};
+
+Blocks choose_blocks(std::int64_t pixels, std::int64_t depth, std::int64_t n, std::size_t element_size) {
+  const std::int64_t P = panel_of(element_size), size = static_cast<std::int64_t>(element_size);
+  Blocks b;
+  b.depth = depth <= 48 * P ? depth : round_up(ceil_div(depth, ceil_div(depth, 32 * P)), P);
+  b.rows = std::clamp<std::int64_t>(kPackBytes / (std::max<std::int64_t>(b.depth, 1) * size) / 6 * 6, 48, 192);
+  b.row_blocks = std::max<std::int64_t>(1, ceil_div(pixels, b.rows));
+  b.col_blocks = 1;
+  b.cols = round_up(std::max<std::int64_t>(n, 1), P);
+  while (b.row_blocks * b.col_blocks < 2 * kMaxSlots && b.cols >= 4 * P && pixels * depth * n > 100000) {
+    b.col_blocks *= 2;
+    b.cols = round_up(ceil_div(n, b.col_blocks), P);
+  }
+  b.col_blocks = ceil_div(std::max<std::int64_t>(n, 1), b.cols);
+  if (b.row_blocks * b.col_blocks < 2 * kMaxSlots && pixels * depth * n > 100000) {
+    b.row_blocks = std::min(ceil_div(pixels, 12), ceil_div(2 * kMaxSlots, b.col_blocks));
+  }
+  b.row_blocks = std::max<std::int64_t>(1, b.row_blocks);
+  b.rows = std::max<std::int64_t>(1, ceil_div(pixels, b.row_blocks));
+  b.row_blocks = std::max<std::int64_t>(1, ceil_div(pixels, b.rows));
+  return b;
+}
+
+// Elements of scratch a slot: packed patches, and a tile of the result where the output pixels are not evenly spaced.
+std::int64_t slot_elements(const Blocks& b, std::int64_t P, bool scattered) {
+  return b.rows * round_up(b.depth, P) + (scattered ? b.rows * b.cols : 0);
+}
+
+// Where the rows of Y go: pixel (n, i, j) of the grid is pixel (i * step_h + off_h, j * step_w + off_w) of the image.
+struct OutputMap {
+  std::int64_t h = 0, w = 0, channels = 0, step_h = 1, step_w = 1, off_h = 0, off_w = 0;
+  bool dense() const { return step_h == 1 && step_w == 1; }
+};
+
+template <class T>
+void patch_product(const PatchMap& map, std::int64_t images, const T* x, const T* filter, std::int64_t n, const T* bias,
+                   const OutputMap& out, T* y, T* scratch) {
+  constexpr std::int64_t P = kPanel<T>;
+  const PanelKernels<T>& panel = panel_kernels<T>();
+  const ConvKernels<T>& conv = conv_kernels<T>();
+  const std::int64_t pixels = images * map.gh * map.gw, depth = map.depth();
+  if (pixels == 0) return;
+  const Blocks blocks = choose_blocks(pixels, depth, n, sizeof(T));
+  const std::int64_t slot_size = slot_elements(blocks, P, !out.dense());
+  parallel_slots(blocks.tasks(), [&](std::int64_t slot, std::int64_t task) {
+    const std::int64_t p0 = task / blocks.col_blocks * blocks.rows, count = std::min(blocks.rows, pixels - p0);
+    const std::int64_t n0 = task % blocks.col_blocks * blocks.cols, cols = std::min(blocks.cols, n - n0);
+    T* packed = scratch + slot * slot_size;
+    T* tile = packed + blocks.rows * round_up(blocks.depth, P);
+    T* c = out.dense() ? y + p0 * out.channels + n0 : tile;
+    const std::int64_t c_row = out.dense() ? out.channels : blocks.cols;
+    Init init = bias != nullptr ? Init::bias : Init::zero;
+    for (std::int64_t k0 = 0; k0 < depth; k0 += blocks.depth) {
+      const std::int64_t kn = std::min(blocks.depth, depth - k0);
+      conv.pack_patches(map, x, p0, count, k0, kn, packed);
+      panel.multiply(count, cols, kn, packed, count * P, filter + n0 * depth + k0 * P, depth * P, c, c_row, init,
+                     bias != nullptr ? bias + n0 : nullptr);
+      init = Init::load;
+    }
+    if (out.dense()) return;
+    for (std::int64_t p = p0; p < p0 + count; ++p) {
+      const std::int64_t j = p % map.gw, i = p / map.gw % map.gh, image = p / (map.gw * map.gh);
+      T* dst = y + ((image * out.h + i * out.step_h + out.off_h) * out.w + j * out.step_w + out.off_w) * out.channels + n0;
+      const T* src = tile + (p - p0) * blocks.cols;
+      if (depth == 0) {
+        std::fill(dst, dst + cols, T(0));
+      } else {
+        std::copy(src, src + cols, dst);
+      }
+    }
+  });
+}
+
+template <class T>
+void pack_filters(const FilterMap& map, const T* w, T* dst) {
+  const ConvKernels<T>& conv = conv_kernels<T>();
+  const std::int64_t count = panels<T>(map.n), size = map.depth() * kPanel<T>;
+  if (count * size <= 16384) {
+    for (std::int64_t p = 0; p < count; ++p) conv.pack_filter(map, w, p, dst + p * size);
+  } else {
+    parallel_for(count, [&](std::int64_t p) { conv.pack_filter(map, w, p, dst + p * size); });
+  }
+}
+
+PatchMap forward_map(const ConvDesc& d) {
+  PatchMap m;
+  m.gh = d.oh(), m.gw = d.ow(), m.ih = d.h, m.iw = d.w, m.ct = d.c, m.cn = d.c / d.groups;
+  m.sy = d.stride_h, m.sx = d.stride_w, m.ty0 = -d.pad_h, m.tx0 = -d.pad_w, m.dty = d.dil_h, m.dtx = d.dil_w;
+  m.nr = d.r, m.ns = d.s;
+  return m;
+}
+FilterMap forward_filter(const ConvDesc& d) {
+  const std::int64_t cg = d.c / d.groups;
+  return {d.r, d.s, cg, d.k / d.groups, d.s, 1, d.r * d.s, cg * d.r * d.s};
+}
+
+// ---- input gradient: the input pixels of one stride phase (pixel % stride) see the same taps, so each phase is a
+// convolution of dy with stride 1. The taps of one axis in a phase form a progression: last, last - step, ...
+struct PhaseAxis {
+  std::int64_t count = 0, last = 0, step = 1;  // taps, in the order of growing dy position
+  std::int64_t first_pos = 0, pos_step = 1;    // position in dy of the first of them, for grid index 0
+  std::int64_t grid = 0;                       // pixels of the phase
+};
+PhaseAxis phase_axis(std::int64_t phase, std::int64_t size, std::int64_t taps, std::int64_t stride, std::int64_t pad,
+                     std::int64_t dil) {
+  PhaseAxis a;
+  a.grid = size > phase ? (size - phase + stride - 1) / stride : 0;
+  a.step = stride / std::gcd(dil, stride);
+  a.pos_step = dil * a.step / stride;
+  for (std::int64_t t = 0; t < taps; ++t) {
+    if ((phase + pad - t * dil) % stride == 0) {
+      ++a.count;
+      a.last = t;
+    }
+  }
+  a.first_pos = a.count > 0 ? (phase + pad - a.last * dil) / stride : 0;
+  return a;
+}
+struct Phase {
+  PatchMap map;
+  FilterMap filter;
+  std::int64_t filter_offset = 0;  // in w, of the first tap
+};
+Phase make_phase(const ConvDesc& d, std::int64_t ph, std::int64_t pw) {
+  const PhaseAxis y = phase_axis(ph, d.h, d.r, d.stride_h, d.pad_h, d.dil_h);
+  const PhaseAxis x = phase_axis(pw, d.w, d.s, d.stride_w, d.pad_w, d.dil_w);
+  const std::int64_t cg = d.c / d.groups, kg = d.k / d.groups;
+  Phase p;
+  p.map.gh = y.grid, p.map.gw = x.grid, p.map.ih = d.oh(), p.map.iw = d.ow(), p.map.ct = d.k, p.map.cn = kg;
+  p.map.ty0 = y.first_pos, p.map.tx0 = x.first_pos, p.map.dty = y.pos_step, p.map.dtx = x.pos_step;
+  p.map.nr = y.count, p.map.ns = x.count;
+  p.filter = {y.count, x.count, kg, cg, -y.step * d.s, -x.step, cg * d.r * d.s, d.r * d.s};
+  p.filter_offset = y.last * d.s + x.last;
+  return p;
+}
+
+// ---- weight gradient: D[depth][k] = patches^T * dy, cut into pixel partitions (each with sums of its own, added in order)
+// and ranges of depth.
+struct WeightBlocks {
+  std::int64_t parts = 1, part_pixels = 0;
+  std::int64_t depth = 0, depth_blocks = 1;
+  std::int64_t rows = 0;
+  std::int64_t sums = 0, scratch = 0;  // elements: of one partition, of one slot
+};
+WeightBlocks choose_weight_blocks(std::int64_t pixels, std::int64_t depth, std::int64_t n, std::size_t element_size) {
+  const std::int64_t P = panel_of(element_size), size = static_cast<std::int64_t>(element_size);
+  constexpr std::int64_t kSumBytes = 16 << 20;  // all partitions together, unless one alone is larger
+  WeightBlocks b;
+  const std::int64_t cols = round_up(n, P);
+  b.sums = depth * cols;
+  b.depth_blocks = ceil_div(depth, 48 * P);
+  b.parts = std::clamp<std::int64_t>(std::min(kSumBytes / (b.sums * size), pixels / 256), 1, kMaxSlots);
+  while (b.parts * b.depth_blocks < kMaxSlots && depth / b.depth_blocks >= 8 * P) b.depth_blocks *= 2;
+  b.depth = round_up(ceil_div(depth, b.depth_blocks), P);
+  b.depth_blocks = ceil_div(depth, b.depth);
+  b.part_pixels = std::max<std::int64_t>(1, ceil_div(pixels, b.parts));
+  b.rows = std::clamp<std::int64_t>(640 * 1024 / size / (b.depth + cols) / 4 * 4, 48, 192);
+  b.rows = std::min(b.rows, b.part_pixels);
+  b.scratch = b.rows * (b.depth + cols);
+  return b;
+}
+
+// ---- depthwise
+DepthwiseDesc depthwise_desc(const ConvDesc& d) {
+  return {d.c, d.h, d.w, d.oh(), d.ow(), d.r, d.s, d.stride_h, d.stride_w, d.pad_h, d.pad_w, d.dil_h, d.dil_w};
+}
+// Image rows summed by one partition of the depthwise weight gradient.
+std::int64_t depthwise_parts(const ConvDesc& d) { return std::clamp<std::int64_t>(d.n * d.oh() / 16, 1, kMaxSlots); }
+
+template <class T>
+void transpose_taps(const ConvDesc& d, const T* w, T* taps) {  // [c][r*s] -> [r*s][c]
+  const std::int64_t rs = d.r * d.s;
+  for (std::int64_t c = 0; c < d.c; ++c) {
+    for (std::int64_t t = 0; t < rs; ++t) taps[t * d.c + c] = w[c * rs + t];
+  }
+}
+
+std::int64_t depthwise_elements(ConvPass pass, const ConvDesc& d) {
+  return d.r * d.s * d.c * (pass == ConvPass::backward_weight ? depthwise_parts(d) : 1);
+}
+
+std::int64_t direct_elements(ConvPass pass, const ConvDesc& d, std::size_t element_size) {
+  const std::int64_t P = panel_of(element_size), kg = d.k / d.groups, cg = d.c / d.groups;
+  if (pass == ConvPass::forward) {
+    const std::int64_t depth = d.r * d.s * cg;
+    const Blocks b = choose_blocks(d.n * d.oh() * d.ow(), depth, kg, element_size);
+    return round_up(kg, P) * depth + std::min(kMaxSlots, b.tasks()) * slot_elements(b, P, false);
+  }
+  if (pass == ConvPass::backward_input) {
+    const bool scattered = d.stride_h > 1 || d.stride_w > 1;
+    std::int64_t largest = 0;
+    for (std::int64_t ph = 0; ph < d.stride_h; ++ph) {
+      for (std::int64_t pw = 0; pw < d.stride_w; ++pw) {
+        const Phase p = make_phase(d, ph, pw);
+        const Blocks b = choose_blocks(d.n * p.map.gh * p.map.gw, p.map.depth(), cg, element_size);
+        largest = std::max(largest, p.map.depth() * round_up(cg, P) + std::min(kMaxSlots, b.tasks()) * slot_elements(b, P, scattered));
+      }
+    }
+    return largest;
+  }
+  const WeightBlocks b = choose_weight_blocks(d.n * d.oh() * d.ow(), d.r * d.s * cg, kg, element_size);
+  return b.parts * b.sums + std::min(kMaxSlots, b.parts * b.depth_blocks) * b.scratch;
+}
+
+}  // namespace
+
+void set_conv_algorithm(ConvAlgorithm algorithm) { algorithm_setting.store(algorithm, std::memory_order_relaxed); }
+ConvAlgorithm conv_algorithm() { return algorithm_setting.load(std::memory_order_relaxed); }
+
+ConvPlan plan_conv2d(ConvPass pass, const ConvDesc& d, std::size_t element_size) {
+  ConvPlan plan;
+  std::int64_t elements = 0;
+  if (is_depthwise(d)) {
+    plan.algorithm = "depthwise";
+    elements = depthwise_elements(pass, d);
+  } else {
+    elements = direct_elements(pass, d, element_size);
+  }
+  plan.workspace_bytes = static_cast<std::size_t>(round_up(elements * static_cast<std::int64_t>(element_size), kLine));
+  return plan;
+}
+
+template <class T>
+void conv2d_forward(const ConvDesc& d, const ConvPlan&, const T* x, const T* w, const T* bias, T* y, void* workspace) {
+  T* scratch = static_cast<T*>(workspace);
+  if (is_depthwise(d)) {
+    const DepthwiseDesc dd = depthwise_desc(d);
+    const ConvKernels<T>& conv = conv_kernels<T>();
+    transpose_taps(d, w, scratch);
+    parallel_for(d.n * dd.oh, [&](std::int64_t row) {
+      conv.depthwise_forward_row(dd, x + row / dd.oh * d.h * d.w * d.c, scratch, bias, row % dd.oh, y + row * dd.ow * d.c);
+    });
+    return;
+  }
+  const PatchMap map = forward_map(d);
+  const FilterMap filter = forward_filter(d);
+  const std::int64_t kg = d.k / d.groups, cg = d.c / d.groups;
+  T* packed = scratch;
+  scratch += round_up(kg, kPanel<T>) * map.depth();
+  OutputMap out;
+  out.h = map.gh, out.w = map.gw, out.channels = d.k;
+  for (std::int64_t g = 0; g < d.groups; ++g) {
+    pack_filters(filter, w + g * kg * map.depth(), packed);
+    patch_product(map, d.n, x + g * cg, packed, kg, bias != nullptr ? bias + g * kg : nullptr, out, y + g * kg, scratch);
+  }
+}
+
+template <class T>
+void conv2d_backward_input(const ConvDesc& d, const ConvPlan&, const T* dy, const T* w, T* dx, void* workspace) {
+  T* scratch = static_cast<T*>(workspace);
+  if (is_depthwise(d)) {
+    const DepthwiseDesc dd = depthwise_desc(d);
+    const ConvKernels<T>& conv = conv_kernels<T>();
+    transpose_taps(d, w, scratch);
+    parallel_for(d.n * d.h, [&](std::int64_t row) {
+      conv.depthwise_input_row(dd, dy + row / d.h * dd.oh * dd.ow * d.c, scratch, row % d.h, dx + row * d.w * d.c);
+    });
+    return;
+  }
+  const std::int64_t kg = d.k / d.groups, cg = d.c / d.groups;
+  OutputMap out;
+  out.h = d.h, out.w = d.w, out.channels = d.c, out.step_h = d.stride_h, out.step_w = d.stride_w;
+  for (std::int64_t g = 0; g < d.groups; ++g) {
+    for (out.off_h = 0; out.off_h < d.stride_h; ++out.off_h) {
+      for (out.off_w = 0; out.off_w < d.stride_w; ++out.off_w) {
+        const Phase p = make_phase(d, out.off_h, out.off_w);
+        if (p.map.gh == 0 || p.map.gw == 0) continue;
+        pack_filters(p.filter, w + g * kg * cg * d.r * d.s + p.filter_offset, scratch);
+        patch_product<T>(p.map, d.n, dy + g * kg, scratch, cg, nullptr, out, dx + g * cg,
+                         scratch + p.map.depth() * round_up(cg, kPanel<T>));
+      }
+    }
+  }
+}
+
+template <class T>
+void conv2d_backward_weight(const ConvDesc& d, const ConvPlan&, const T* x, const T* dy, T* dw, void* workspace) {
+  constexpr std::int64_t P = kPanel<T>;
+  T* scratch = static_cast<T*>(workspace);
+  const ConvKernels<T>& conv = conv_kernels<T>();
+  if (is_depthwise(d)) {
+    const DepthwiseDesc dd = depthwise_desc(d);
+    const std::int64_t parts = depthwise_parts(d), rows = d.n * dd.oh, step = ceil_div(rows, parts), rs = d.r * d.s;
+    parallel_for(parts, [&](std::int64_t q) {
+      T* taps = scratch + q * rs * d.c;
+      std::fill(taps, taps + rs * d.c, T(0));
+      for (std::int64_t row = q * step; row < std::min(rows, (q + 1) * step); ++row) {
+        conv.depthwise_weight_row(dd, x + row / dd.oh * d.h * d.w * d.c, dy + row * dd.ow * d.c, row % dd.oh, taps);
+      }
+    });
+    for (std::int64_t c = 0; c < d.c; ++c) {
+      for (std::int64_t t = 0; t < rs; ++t) {
+        T sum = T(0);
+        for (std::int64_t q = 0; q < parts; ++q) sum += scratch[(q * rs + t) * d.c + c];
+        dw[c * rs + t] = sum;
+      }
+    }
+    return;
+  }
+  const PanelKernels<T>& panel = panel_kernels<T>();
+  const PatchMap map = forward_map(d);
+  const FilterMap filter = forward_filter(d);
+  const std::int64_t kg = d.k / d.groups, cg = d.c / d.groups, depth = map.depth(), pixels = d.n * map.gh * map.gw;
+  const WeightBlocks b = choose_weight_blocks(pixels, depth, kg, sizeof(T));
+  T* slots = scratch + b.parts * b.sums;
+  for (std::int64_t g = 0; g < d.groups; ++g) {
+    parallel_slots(b.parts * b.depth_blocks, [&](std::int64_t slot, std::int64_t task) {
+      const std::int64_t q = task / b.depth_blocks, k0 = task % b.depth_blocks * b.depth;
+      const std::int64_t kn = std::min(b.depth, depth - k0), end = std::min(pixels, (q + 1) * b.part_pixels);
+      T* a = slots + slot * b.scratch;
+      T* z = a + b.rows * b.depth;
+      T* sums = scratch + q * b.sums + k0 * P;
+      bool first = true;
+      for (std::int64_t p = q * b.part_pixels; p < end || first; p += b.rows) {
+        const std::int64_t count = std::clamp<std::int64_t>(end - p, 0, b.rows);
+        if (count > 0) {
+          conv.pack_patches(map, x + g * cg, p, count, k0, kn, a);
+          panel.pack(count, kg, dy + p * d.k + g * kg, d.k, 1, z, count * P);
+        }
+        panel.multiply_transposed(count, kn, kg, a, count * P, z, count * P, sums, depth * P, !first);
+        first = false;
+      }
+    });
+    T* out = dw + g * kg * depth;
+    const std::int64_t part_stride = b.sums;
+    parallel_for(panels<T>(kg), [&](std::int64_t p) {
+      conv.unpack_filter(filter, scratch + p * depth * P, b.parts, part_stride, p, out);
+    });
+  }
+}
+
+template <class T>
+void conv2d_backward_bias(const ConvDesc& d, const T* dy, T* db, void* workspace) {
+  column_sum(d.n * d.oh() * d.ow(), d.k, dy, db, workspace);
+}
+
+#define LIMPID_INSTANTIATE(T)                                                                                        \
+  template void conv2d_forward<T>(const ConvDesc&, const ConvPlan&, const T*, const T*, const T*, T*, void*);        \
+  template void conv2d_backward_input<T>(const ConvDesc&, const ConvPlan&, const T*, const T*, T*, void*);           \
+  template void conv2d_backward_weight<T>(const ConvDesc&, const ConvPlan&, const T*, const T*, T*, void*);          \
+  template void conv2d_backward_bias<T>(const ConvDesc&, const T*, T*, void*);
+LIMPID_INSTANTIATE(float)
+LIMPID_INSTANTIATE(double)
+#undef LIMPID_INSTANTIATE
+
+}  // namespace limpid::cpu
