@@ -1,0 +1,87 @@
+// Elementwise functions of two operands.
+#include <limpid/tensor/cpu/kernels_cpu.h>
+#include <limpid/tensor/cpu/loop.h>
+#include <limpid/tensor/cpu/math_kernels.h>
+
+namespace limpid::cpu {
+namespace {
+
+template <class T>
+using Run = void (*)(T* out, const T* a, const T* b, const std::int64_t (&step)[3], std::int64_t n);
+
+template <class Op, class T>
+T one(T a, T b) {
+  using C = compute_t<T>;
+  return static_cast<T>(Op::forward(static_cast<C>(a), static_cast<C>(b)));
+}
+
+template <class Op, class T>
+void run(T* out, const T* a, const T* b, const std::int64_t (&step)[3], std::int64_t n) {
+  if (step[0] == 1 && step[1] == 1 && step[2] == 1) {
+    for (std::int64_t i = 0; i < n; i++) out[i] = one<Op>(a[i], b[i]);
+  } else if (step[0] == 1 && step[1] == 1 && step[2] == 0) {
+    T value = *b;
+    for (std::int64_t i = 0; i < n; i++) out[i] = one<Op>(a[i], value);
+  } else {
+    for (std::int64_t i = 0; i < n; i++) out[i * step[0]] = one<Op>(a[i * step[1]], b[i * step[2]]);
+  }
+}
+
+template <class T, bool kFloatingOnly, class Op>
+Run<T> pick_one() {
+  if constexpr (kFloatingOnly && !std::is_floating_point_v<compute_t<T>>) {
+    return nullptr;
+  } else {
+    return &run<Op, T>;
+  }
+}
+constexpr bool kOnlyF = true;
+constexpr bool kOnlyA = false;
+
+template <class T>
+Run<T> pick(BinaryOp op) {
+  switch (op) {
+#define V(name, types) \
+  case BinaryOp::name: return pick_one<T, kOnly##types, functor::name>();
+    LIMPID_BINARY_OPS(V)
+#undef V
+  }
+  return nullptr;
+}
+
+template <class T>
+void apply(BinaryOp op, Tensor& out, const Tensor& a, const Tensor& b) {
+  T* y = out.mutable_data<T>();
+  const T* pa = a.data<T>();
+  const T* pb = b.data<T>();
+  std::int64_t n = out.numel();
+  bool dense = same_dense(out, a, b);
+  if constexpr (std::is_floating_point_v<T>) {
+    if (dense && n >= 64) {
+      if (op == BinaryOp::add) return add<T>(n, pa, pb, y);
+      if (op == BinaryOp::mul) return mul<T>(n, pa, pb, y);
+    }
+  }
+  auto kernel = pick<T>(op);
+  LIMPID_ASSERT(kernel != nullptr);
+  std::int64_t grain = op == BinaryOp::pow ? kGrainCostly : kGrain;
+  if (dense) {
+    const std::int64_t ones[3] = {1, 1, 1};
+    if (n <= grain) return kernel(y, pa, pb, ones, n);
+    return parallel_chunks(n, grain, [&](std::int64_t begin, std::int64_t end) {
+      kernel(y + begin, pa + begin, pb + begin, ones, end - begin);
+    });
+  }
+  run_loop(plan_loop<3>(out.shape(), {&out.strides(), &a.strides(), &b.strides()}), grain,
+           [&](const std::int64_t (&offset)[3], const std::int64_t (&step)[3], std::int64_t count) {
+             kernel(y + offset[0], pa + offset[1], pb + offset[2], step, count);
+           });
+}
+
+}  // namespace
+
+void binary(BinaryOp op, Tensor& out, const Tensor& a, const Tensor& b) {
+  visit_dtype(out.dtype(), [&]<class T>() { apply<T>(op, out, a, b); });
+}
+
+}  // namespace limpid::cpu
