@@ -14,7 +14,7 @@ std::string to_string(Device device) {
 }
 
 Device parse_device(const std::string& text) {
-  if (text == "cpu") return cpu;
+  if (text == "cpu") return kCpu;
   if (text == "cuda") return {DeviceType::cuda, 0};
   if (text.size() == 6 && text.rfind("cuda:", 0) == 0 && text[5] >= '0' && text[5] <= '9') {
     return {DeviceType::cuda, static_cast<std::int8_t>(text[5] - '0')};

@@ -14,7 +14,7 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
-inline constexpr Device cpu{};
+inline constexpr Device kCpu{};
 
 std::string to_string(Device device);  // "cpu", "cuda:0"
 // "cpu", "cuda", "cuda:1"; ArgumentError otherwise.

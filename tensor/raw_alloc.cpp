@@ -95,7 +95,7 @@ Tensor from_blob(void* data, const Shape& shape, const Strides& strides, DType d
   }
   std::size_t bytes = shape.numel() == 0 ? 0 : static_cast<std::size_t>(last + 1) * size_of(dtype);
   LIMPID_CHECK(data != nullptr || bytes == 0, ArgumentError, "[from_blob] data is null for shape ", shape);
-  return make(shape, strides, dtype, Storage::wrap(data, bytes, cpu, std::move(deleter)));
+  return make(shape, strides, dtype, Storage::wrap(data, bytes, kCpu, std::move(deleter)));
 }
 
 Tensor from_blob(void* data, const Shape& shape, DType dtype, std::function<void()> deleter) {
