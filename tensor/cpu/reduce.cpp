@@ -340,8 +340,11 @@ void reduce(ReduceOp op, Tensor& out, const Tensor& x, std::uint32_t dims_mask) 
   }
   Plan plan = make_plan(out, x, dims_mask);
   visit_dtype(x.dtype(), [&]<class T>() {
-    // Sums of integers are i64, of floats the dtype itself.
+    // Sums of integers are i64, of floats the dtype itself, or f64 where the caller wants it unrounded.
     using SumType = std::conditional_t<std::is_floating_point_v<compute_t<T>>, T, std::int64_t>;
+    if constexpr (std::is_floating_point_v<compute_t<T>> && !std::is_same_v<T, double>) {
+      if (op == ReduceOp::sum && out.dtype() == DType::float64) return run_as<Sum, T, double>(plan, out, x);
+    }
     switch (op) {
       case ReduceOp::sum: return run_as<Sum, T, SumType>(plan, out, x);
       case ReduceOp::sum_squares: return run_as<SumSquares, T, SumType>(plan, out, x);
