@@ -1,0 +1,143 @@
+// Counter-based random numbers: every element is a function of key and position alone, so layout and threads do not
+// matter. Positions count elements in logical (row-major) order.
+#include <cmath>
+
+#include <limpid/tensor/cpu/kernels_cpu.h>
+#include <limpid/tensor/cpu/loop.h>
+#include <limpid/tensor/random.h>
+
+namespace limpid::cpu {
+namespace {
+
+// Memory offset of the logical element `index`, and steps through the elements in logical order.
+class LogicalWalk {
+ public:
+  LogicalWalk(const Tensor& t, std::int64_t index) : shape_(t.shape()), strides_(t.strides()) {
+    at_ = Shape::filled(shape_.size(), 0);
+    for (int d = shape_.size() - 1; d >= 0; d--) {
+      at_[d] = index % shape_[d];
+      index /= shape_[d];
+      offset_ += at_[d] * strides_[d];
+    }
+  }
+  std::int64_t offset() const { return offset_; }
+  void next() {
+    for (int d = shape_.size() - 1; d >= 0; d--) {
+      offset_ += strides_[d];
+      if (++at_[d] < shape_[d]) return;
+      offset_ -= shape_[d] * strides_[d];
+      at_[d] = 0;
+    }
+  }
+
+ private:
+  const Shape& shape_;
+  const Strides& strides_;
+  Shape at_;
+  std::int64_t offset_ = 0;
+};
+
+// [0, 1) in T. 16-bit types keep only the bits that they can hold, since rounding could give 1.
+template <class T>
+T uniform_value(std::uint32_t bits) {
+  constexpr bool kNarrow = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
+  if constexpr (kNarrow) {
+    constexpr int kKept = std::is_same_v<T, Half> ? 11 : 8;
+    return T(static_cast<float>(bits >> (32 - kKept)) / static_cast<float>(1 << kKept));
+  } else {
+    return static_cast<T>(uniform_from_bits(bits));
+  }
+}
+
+// Box-Muller in double: u1 in (0, 1], so the logarithm is finite.
+void normal_pair(std::uint32_t a, std::uint32_t b, double& z0, double& z1) {
+  constexpr double kTwoPi = 6.283185307179586476925;
+  double u1 = (static_cast<double>(a) + 1.0) * 0x1p-32, u2 = static_cast<double>(b) * 0x1p-32;
+  double radius = std::sqrt(-2.0 * std::log(u1));
+  z0 = radius * std::cos(kTwoPi * u2);
+  z1 = radius * std::sin(kTwoPi * u2);
+}
+
+template <class T>
+T from_double(double value) {
+  return static_cast<T>(static_cast<compute_t<T>>(value));
+}
+
+// Fills block by block: make(Philox4, T[4]).
+template <class T, class Make>
+void fill_blocks(Tensor& out, std::uint64_t key, std::uint64_t first, Make make) {
+  T* y = out.mutable_data<T>();
+  const std::int64_t n = out.numel();
+  const bool plain = out.is_contiguous();
+  parallel_chunks((n + 3) / 4, kGrainCostly / 4, [&](std::int64_t begin, std::int64_t end) {
+    LogicalWalk walk(out, plain ? 0 : begin * 4);
+    for (std::int64_t block = begin; block < end; block++) {
+      T values[4];
+      make(philox(key, first + static_cast<std::uint64_t>(block)), values);
+      for (std::int64_t i = block * 4, lane = 0; lane < 4 && i < n; lane++, i++) {
+        if (plain) {
+          y[i] = values[lane];
+        } else {
+          y[walk.offset()] = values[lane];
+          walk.next();
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void uniform(Tensor& out, std::uint64_t key, std::uint64_t first) {
+  visit_floating(out.dtype(), "rand", [&]<class T>() {
+    fill_blocks<T>(out, key, first, [](const Philox4& p, T* values) {
+      for (int lane = 0; lane < 4; lane++) values[lane] = uniform_value<T>(p.v[lane]);
+    });
+  });
+}
+
+void normal(Tensor& out, std::uint64_t key, std::uint64_t first) {
+  visit_floating(out.dtype(), "randn", [&]<class T>() {
+    fill_blocks<T>(out, key, first, [](const Philox4& p, T* values) {
+      double z[4];
+      normal_pair(p.v[0], p.v[1], z[0], z[1]);
+      normal_pair(p.v[2], p.v[3], z[2], z[3]);
+      for (int lane = 0; lane < 4; lane++) values[lane] = from_double<T>(z[lane]);
+    });
+  });
+}
+
+void dropout(Tensor& out, const Tensor& x, double p, std::uint64_t key, std::int64_t sample_offset) {
+  const std::int64_t n = out.numel();
+  if (n == 0) return;
+  const std::int64_t samples = out.dim() == 0 ? 1 : out.shape()[0];
+  // Dim 0 counts samples, so the number of element i is (sample_offset * elements a sample) + i.
+  const std::uint64_t base = static_cast<std::uint64_t>(sample_offset * (n / samples));
+  const double keep_scale = p < 1 ? 1.0 / (1.0 - p) : 0.0;
+  visit_floating(out.dtype(), "dropout", [&]<class T>() {
+    using C = compute_t<T>;
+    const C factor = static_cast<C>(keep_scale);
+    const float threshold = static_cast<float>(p);
+    T* y = out.mutable_data<T>();
+    const T* in = x.data<T>();
+    const bool plain = out.is_contiguous() && x.is_contiguous();
+    parallel_chunks(n, kGrainCostly, [&](std::int64_t begin, std::int64_t end) {
+      LogicalWalk out_walk(out, plain ? 0 : begin), in_walk(x, plain ? 0 : begin);
+      Philox4 block{};
+      std::uint64_t loaded = ~std::uint64_t{0};
+      for (std::int64_t i = begin; i < end; i++) {
+        std::uint64_t counter = base + static_cast<std::uint64_t>(i);
+        if (counter / 4 != loaded) {
+          loaded = counter / 4;
+          block = philox(key, loaded);
+        }
+        bool keep = uniform_from_bits(block.v[counter % 4]) >= threshold;
+        std::int64_t to = plain ? i : out_walk.offset(), from = plain ? i : in_walk.offset();
+        y[to] = keep ? static_cast<T>(static_cast<C>(in[from]) * factor) : static_cast<T>(C(0));
+        if (!plain) out_walk.next(), in_walk.next();
+      }
+    });
+  });
+}
+
+}  // namespace limpid::cpu
