@@ -1,0 +1,143 @@
+// Batch norm from tensors to the kernels of norm.h; 16-bit images go through f32 copies for the statistics, and through
+// plain loops where one pass over the image is all.
+#include <limpid/tensor/cpu/convert.h>
+#include <limpid/tensor/cpu/kernels_cpu.h>
+#include <limpid/tensor/cpu/norm.h>
+
+namespace limpid::cpu {
+namespace {
+
+// A vector of parameters in any floating dtype: 16-bit images often have f32 parameters.
+class Values {
+ public:
+  explicit Values(const Tensor& t) : data_(t.defined() ? t.raw_data() : nullptr), dtype_(data_ ? t.dtype() : float32) {}
+  double at(std::int64_t i, double missing) const {
+    if (!data_) return missing;
+    switch (dtype_) {
+      case DType::float64: return static_cast<const double*>(data_)[i];
+      case DType::float32: return static_cast<double>(static_cast<const float*>(data_)[i]);
+      case DType::float16: return static_cast<double>(static_cast<float>(static_cast<const Half*>(data_)[i]));
+      default: return static_cast<double>(static_cast<float>(static_cast<const BFloat16*>(data_)[i]));
+    }
+  }
+
+ private:
+  const void* data_;
+  DType dtype_;
+};
+
+template <class T>
+const T* data_or_null(const Tensor& t) {
+  return t.defined() ? t.data<T>() : nullptr;
+}
+
+template <class Row>
+void for_rows(std::int64_t rows, std::int64_t columns, Row row) {
+  parallel_chunks(rows, std::max<std::int64_t>(1, kGrainCostly / std::max<std::int64_t>(columns, 1)),
+                  [&](std::int64_t begin, std::int64_t end) {
+                    for (std::int64_t r = begin; r < end; r++) row(r);
+                  });
+}
+
+}  // namespace
+
+std::size_t plan_batch_norm(std::int64_t pixels, std::int64_t channels, DType dtype) {
+  std::size_t bytes = batch_norm_workspace(pixels, channels);
+  return is_narrow(dtype) ? aligned64(bytes) + 2 * float_bytes(pixels * channels) : bytes;
+}
+
+void batch_norm_statistics(Tensor& stats, const Tensor& x, Tensor& workspace) {
+  std::int64_t pixels = x.shape()[0], channels = x.shape()[1];
+  Parts parts(workspace);
+  void* work = parts.take(batch_norm_workspace(pixels, channels));
+  double* out = stats.mutable_data<double>();
+  visit_floating(x.dtype(), "batch_norm", [&]<class T>() {
+    if constexpr (std::is_floating_point_v<T>) {
+      batch_norm_statistics<T>(pixels, channels, x.data<T>(), out, work);
+    } else {
+      float* wide = parts.floats(x.numel());
+      convert_all(x.numel(), x.data<T>(), wide);
+      batch_norm_statistics<float>(pixels, channels, wide, out, work);
+    }
+  });
+}
+
+void batch_norm_combine(Tensor& stats, const Tensor& parts) {
+  batch_norm_combine(parts.shape()[0], parts.shape()[2], parts.data<double>(), stats.mutable_data<double>());
+}
+
+void batch_norm_apply(Tensor& y, const Tensor& x, const Tensor& mean, const Tensor& invstd, const Tensor& weight,
+                      const Tensor& bias) {
+  std::int64_t pixels = x.shape()[0], channels = x.shape()[1];
+  const double* m = mean.data<double>();
+  const double* inv = invstd.data<double>();
+  visit_floating(x.dtype(), "batch_norm", [&]<class T>() {
+    if constexpr (std::is_floating_point_v<T>) {
+      batch_norm_apply<T>(pixels, channels, x.data<T>(), m, inv, data_or_null<T>(weight), data_or_null<T>(bias),
+                          y.mutable_data<T>());
+    } else {
+      const T* in = x.data<T>();
+      T* out = y.mutable_data<T>();
+      Values w(weight), b(bias);
+      for_rows(pixels, channels, [&](std::int64_t r) {
+        for (std::int64_t c = 0; c < channels; c++) {
+          double value = static_cast<double>(static_cast<float>(in[r * channels + c]));
+          out[r * channels + c] = T(static_cast<float>((value - m[c]) * inv[c] * w.at(c, 1) + b.at(c, 0)));
+        }
+      });
+    }
+  });
+}
+
+void batch_norm_backward_reduce(Tensor& sums, const Tensor& x, const Tensor& dy, const Tensor& mean,
+                                const Tensor& invstd, Tensor& workspace) {
+  std::int64_t pixels = x.shape()[0], channels = x.shape()[1];
+  Parts parts(workspace);
+  void* work = parts.take(batch_norm_workspace(pixels, channels));
+  double* out = sums.mutable_data<double>();
+  const double* m = mean.data<double>();
+  const double* inv = invstd.data<double>();
+  visit_floating(x.dtype(), "batch_norm", [&]<class T>() {
+    if constexpr (std::is_floating_point_v<T>) {
+      batch_norm_backward_reduce<T>(pixels, channels, x.data<T>(), dy.data<T>(), m, inv, out, work);
+    } else {
+      float* wide_x = parts.floats(x.numel());
+      float* wide_dy = parts.floats(dy.numel());
+      convert_all(x.numel(), x.data<T>(), wide_x);
+      convert_all(dy.numel(), dy.data<T>(), wide_dy);
+      batch_norm_backward_reduce<float>(pixels, channels, wide_x, wide_dy, m, inv, out, work);
+    }
+  });
+}
+
+void batch_norm_backward_apply(Tensor& dx, const Tensor& x, const Tensor& dy, const Tensor& mean, const Tensor& invstd,
+                               const Tensor& weight, const Tensor& sums, double count) {
+  std::int64_t pixels = x.shape()[0], channels = x.shape()[1];
+  const double* m = mean.data<double>();
+  const double* inv = invstd.data<double>();
+  const double* sum = sums.defined() ? sums.data<double>() : nullptr;
+  visit_floating(x.dtype(), "batch_norm", [&]<class T>() {
+    if constexpr (std::is_floating_point_v<T>) {
+      batch_norm_backward_apply<T>(pixels, channels, x.data<T>(), dy.data<T>(), m, inv, data_or_null<T>(weight), sum,
+                                   count, dx.mutable_data<T>());
+    } else {
+      const T* in = x.data<T>();
+      const T* g = dy.data<T>();
+      T* out = dx.mutable_data<T>();
+      Values w(weight);
+      for_rows(pixels, channels, [&](std::int64_t r) {
+        for (std::int64_t c = 0; c < channels; c++) {
+          std::int64_t i = r * channels + c;
+          double value = static_cast<double>(static_cast<float>(g[i]));
+          if (count > 0) {
+            double xhat = (static_cast<double>(static_cast<float>(in[i])) - m[c]) * inv[c];
+            value -= (sum[c] + xhat * sum[channels + c]) / count;
+          }
+          out[i] = T(static_cast<float>(w.at(c, 1) * inv[c] * value));
+        }
+      });
+    }
+  });
+}
+
+}  // namespace limpid::cpu
