@@ -131,6 +131,7 @@ struct Kernels {
 
   // ---- norms over rows of a contiguous [rows, len]; weight, bias [len/inner] repeated every `inner` elements, row r uses
   // the affine slice (r % affine_rows): layer norm inner=1, affine_rows=1; group norm inner=H*W, affine_rows=groups.
+  // mean, invstd: [rows] f64. weight, bias and their gradients may be undefined.
   void (*row_norm)(Tensor& y, Tensor& mean, Tensor& invstd, const Tensor& x, const Tensor& weight, const Tensor& bias,
                    std::int64_t inner, std::int64_t affine_rows, double eps);
   void (*row_norm_backward)(Tensor& dx, Tensor& dweight, Tensor& dbias, const Tensor& dy, const Tensor& x, const Tensor& mean,
@@ -140,7 +141,8 @@ struct Kernels {
   void (*softmax)(Tensor& y, const Tensor& x, bool log);
   void (*softmax_backward)(Tensor& dx, const Tensor& dy, const Tensor& y, bool log);
   // Fused log-softmax + NLL. logits [rows, classes] contiguous, labels i64 [rows]; class_weight [classes] or undefined.
-  // losses [rows] unreduced (already weighted), row_weights [rows] the weight of the row's target (0 when ignored).
+  // losses [rows] unreduced (already weighted), row_weights [rows] the weight of the row's target (0 when ignored);
+  // losses, row_weights, log_sum_exp and row_scale are f64 for f64 logits and f32 otherwise.
   void (*cross_entropy)(const LossDesc&, Tensor& losses, Tensor& row_weights, Tensor& log_sum_exp, const Tensor& logits,
                         const Tensor& labels, const Tensor& class_weight);
   // d logits = row_scale[row] * d losses[row]; row_scale [rows]

@@ -1,0 +1,93 @@
+#include <limpid/autograd/checkpoint.h>
+
+#include <limpid/autograd/engine.h>
+#include <limpid/autograd/record.h>
+
+namespace limpid {
+namespace {
+
+thread_local bool recomputing = false;
+
+// Puts a kept random state in place for one recomputation.
+class RandomReplay {
+ public:
+  explicit RandomReplay(const RandomState& state) : former_(random_state()) { random_state() = state; }
+  ~RandomReplay() { random_state() = former_; }
+
+ private:
+  RandomState former_;
+};
+
+class Recomputing {
+ public:
+  Recomputing() : former_(recomputing) { recomputing = true; }
+  ~Recomputing() { recomputing = former_; }
+
+ private:
+  bool former_;
+};
+
+class CheckpointNode final : public Node {
+ public:
+  CheckpointNode(CheckpointFunction function, RandomState random)
+      : Node(LIMPID_OP("checkpoint")), function_(std::move(function)), random_(std::move(random)) {}
+  void backward(std::span<const Tensor> grads, std::span<Tensor> input_grads) override {
+    if (!grads[0].defined()) return;
+    std::vector<Tensor> copies;
+    for (std::size_t i = 0; i < inputs.size(); i++) {
+      Tensor copy = raw::detach(inputs[i].unpack(*this));
+      if (needs_input_grad(static_cast<int>(i))) copy.requires_grad_();
+      copies.push_back(std::move(copy));
+    }
+    Tensor output;
+    {
+      RandomReplay replay(random_);
+      Recomputing flag;
+      GradModeGuard record(true);
+      PhaseScope phase(Phase::forward);
+      output = function_(copies);
+    }
+    if (!output.requires_grad()) return;
+    Edge root = edge_to(output);
+    output = Tensor();
+    Engine::run(std::span(&root, 1), grads, {});
+    for (std::size_t i = 0; i < copies.size(); i++) {
+      if (needs_input_grad(static_cast<int>(i))) input_grads[i] = copies[i].grad();
+    }
+  }
+  void visit_saved(const SavedVisitor& visit) const override {
+    for (const SavedTensor& s : inputs) visit("input", s);
+  }
+  void release_saved() override { inputs.clear(); }
+  std::vector<SavedTensor> inputs;
+
+ private:
+  CheckpointFunction function_;
+  RandomState random_;
+};
+
+}  // namespace
+
+bool is_recomputing() { return recomputing; }
+
+Tensor checkpoint(const CheckpointFunction& function, const std::vector<Tensor>& inputs) {
+  if (!grad_enabled()) return function(inputs);
+  RandomState random = random_state();
+  Tensor output;
+  {
+    NoGradGuard no_grad;
+    output = function(inputs);
+  }
+  for (const Tensor& input : inputs) {
+    if (output.is_same(input)) output = raw::detach(output);
+  }
+  auto node = make_ref<CheckpointNode>(function, std::move(random));
+  for (const Tensor& input : inputs) {
+    node->add_input(input);
+    node->inputs.emplace_back(input);
+  }
+  node->add_output(output);
+  return output;
+}
+
+}  // namespace limpid
