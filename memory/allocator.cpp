@@ -1,34 +1,266 @@
 #include <limpid/memory/allocator.h>
 
-#include <cstdlib>
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include <limpid/base/error.h>
+#include <limpid/memory/host_memory.h>
 
 namespace limpid::memory {
+namespace {
 
-const char* to_string(Role role) {
-  static const char* const kNames[] = {"param", "grad", "optimizer", "activation", "saved", "workspace", "io", "temp", "external", "other"};
-  return kNames[static_cast<int>(role)];
+// Requests from here on cannot be rounded without overflow; no device has that much.
+constexpr std::size_t kMaxRequest = std::size_t{1} << 60;
+constexpr std::size_t kMaxHolders = 8;
+
+}  // namespace
+
+Allocator::Allocator(std::shared_ptr<MemoryDevice> device, AllocatorSettings settings, PolicyFactory policy)
+    : device_(std::move(device)), settings_(settings), books_(lock_) {
+  LIMPID_CHECK(device_, ArgumentError, "[allocator] needs a device");
+  settings_.validate();
+  policy_ = policy(PolicyContext{*device_, settings_, books_});
+  fraction_ = settings_.per_process_memory_fraction;
+  apply_limit();
 }
+
+Allocator::~Allocator() = default;
 
 Block* Allocator::allocate(std::size_t bytes, Role role, NameId name, StreamId stream) {
   if (bytes == 0) return nullptr;
-  Block* block = new Block{nullptr, (bytes + 511) / 512 * 512, bytes, stream, role, name};
-  block->ptr = std::aligned_alloc(512, block->size);
+  const Scope& scope = current_scope();
+  std::lock_guard guard(lock_);
+  Block* block = LIMPID_LIKELY(bytes <= kMaxRequest) ? policy_->allocate(bytes, stream) : nullptr;
+  if (LIMPID_UNLIKELY(!block)) out_of_memory(bytes, role, name, stream);
+  block->id = next_id_++;
+  block->role = role;
+  block->name = name;
+  block->op = scope.op;
+  block->module = scope.module;
+  block->phase = scope.phase;
+  books_.allocated(*block, scope);
+  after();
   return block;
 }
 
 void Allocator::free(Block* block) noexcept {
   if (!block) return;
-  std::free(block->ptr);
-  delete block;
+  std::lock_guard guard(lock_);
+  books_.freed(*block, current_scope());
+  policy_->free(block);
+  after();
+}
+
+void Allocator::set_role(Block* block, Role role) noexcept {
+  std::lock_guard guard(lock_);
+  if (block->role == role) return;
+  books_.rows.live[static_cast<std::size_t>(block->role)] -= block->requested;
+  books_.rows.live[static_cast<std::size_t>(role)] += block->requested;
+  block->role = role;
+  books_.trace.append(TraceKind::role, block->id, block->requested, role, block->name, block->stream, current_scope());
+  after();
+}
+
+void Allocator::set_name(Block* block, NameId name) noexcept {
+  std::lock_guard guard(lock_);
+  if (block->name == name) return;
+  block->name = name;
+  books_.trace.append(TraceKind::name, block->id, block->requested, block->role, name, block->stream, current_scope());
+}
+
+void Allocator::record_stream(Block* block, StreamId stream) {
+  if (!block) return;
+  std::lock_guard guard(lock_);
+  policy_->record_stream(block, stream);
+  books_.trace.append(TraceKind::record_stream, block->id, block->requested, block->role, block->name, stream,
+                      current_scope());
+}
+
+void Allocator::empty_cache() {
+  std::lock_guard guard(lock_);
+  policy_->release_cached();
+  after();
+}
+
+void Allocator::add_external(std::size_t bytes) {
+  std::lock_guard guard(lock_);
+  books_.rows.external += bytes;
+}
+
+void Allocator::remove_external(std::size_t bytes) {
+  std::lock_guard guard(lock_);
+  LIMPID_CHECK(bytes <= books_.rows.external, InternalError, "[allocator] external memory is ", books_.rows.external,
+               " bytes, cannot remove ", bytes);
+  books_.rows.external -= bytes;
+}
+
+void Allocator::set_capacity(std::uint64_t bytes) {
+  std::lock_guard guard(lock_);
+  if (bytes > 0 && books_.rows.reserved > bytes) policy_->release_cached();
+  after();
+  device_->set_capacity(bytes);
+  apply_limit();
+}
+
+void Allocator::set_memory_fraction(double fraction) {
+  LIMPID_CHECK(fraction >= 0 && fraction <= 1, ArgumentError, "[allocator] memory fraction must be in [0, 1], got ",
+               fraction);
+  std::lock_guard guard(lock_);
+  fraction_ = fraction;
+  apply_limit();
+}
+
+void Allocator::apply_limit() {
+  limit_.reset();
+  if (fraction_ < 1) limit_ = static_cast<std::uint64_t>(fraction_ * static_cast<double>(device_->mem_info().total));
+  policy_->set_limit(limit_);
+}
+
+void Allocator::after_device_call() {
+  books_.device_changed = false;
+  books_.note_reserved_peak();
+}
+
+#ifndef NDEBUG
+void Allocator::assert_balanced() const {
+  const LedgerRows& r = books_.rows;
+  LIMPID_CHECK(r.balanced(), InternalError, "[ledger] reserved is ", r.reserved, " bytes, its rows sum to ",
+               r.live_total + r.rounding + r.slack + r.pending_free + r.free_in_used + r.free_whole);
+  std::uint64_t sum = 0;
+  for (std::uint64_t bytes : r.live) sum += bytes;
+  LIMPID_CHECK(sum == r.live_total, InternalError, "[ledger] roles sum to ", sum, " bytes, live is ", r.live_total);
+}
+#endif
+
+void Allocator::out_of_memory(std::size_t bytes, Role role, NameId name, StreamId stream) {
+  books_.ooms++;
+  books_.trace.append(TraceKind::oom, 0, bytes, role, name, stream, current_scope());
+  OutOfMemoryInfo info;
+  info.device = device_->name();
+  info.requested = bytes;
+  info.rounded = bytes <= kMaxRequest ? policy_->round(bytes) : bytes;
+  const LedgerRows& rows = books_.rows;
+  info.live = rows.live_total + rows.rounding + rows.slack;
+  info.reserved = rows.reserved;
+  info.cached = rows.free_in_used + rows.free_whole;
+  info.pending = rows.pending_free;
+  MemoryInfo memory = device_->mem_info();
+  info.device_free = memory.free;
+  info.capacity = memory.total;
+  info.limit = limit_;
+  info.role = role;
+  info.name = name_of(name);
+  info.scope = current_scope();
+  std::map<std::pair<Role, NameId>, Holder> holders;
+  policy_->for_each_segment([&](const Segment& segment) {
+    for (const Block* b = segment.first; b; b = b->next) {
+      if (b->state == BlockState::free) info.largest_free = std::max<std::uint64_t>(info.largest_free, b->size);
+      if (b->state != BlockState::allocated) continue;
+      NameId label = b->name ? b->name : b->module ? b->module : b->op;
+      Holder& holder = holders[{b->role, label}];
+      holder.bytes += b->requested;
+      holder.count++;
+    }
+  });
+  for (auto& [key, holder] : holders) {
+    holder.role = key.first;
+    holder.name = name_of(key.second);
+    info.holders.push_back(holder);
+  }
+  std::stable_sort(info.holders.begin(), info.holders.end(),
+                   [](const Holder& a, const Holder& b) { return a.bytes > b.bytes; });
+  if (info.holders.size() > kMaxHolders) info.holders.resize(kMaxHolders);
+  after();
+  throw OutOfMemoryError(std::move(info));
+}
+
+Stats Allocator::stats() const {
+  std::lock_guard guard(lock_);
+  return books_.stats();
+}
+
+std::string Allocator::memory_summary(bool abbreviated) const {
+  return memory::memory_summary(stats(), device_->name(), abbreviated);
+}
+
+void Allocator::reset_peak_stats() {
+  std::lock_guard guard(lock_);
+  books_.reset_peaks();
+}
+
+// Only the rows are kept with a peak. What others hold of the device is read now: it is outside our sight between calls.
+Ledger Allocator::complete(const LedgerRows& rows, const Scope& scope) const {
+  Ledger ledger;
+  static_cast<LedgerRows&>(ledger) = rows;
+  MemoryInfo memory = device_->mem_info();
+  std::uint64_t handed_out = memory.total - memory.free;
+  ledger.other = handed_out - std::min(handed_out, books_.rows.reserved);
+  ledger.capacity = std::max(memory.total, ledger.other + ledger.reserved);  // a peak from before set_capacity()
+  ledger.device_free = ledger.capacity - ledger.other - ledger.reserved;
+  ledger.scope = scope;
+  ledger.peak_live = std::max(books_.peak_live.live_total, books_.rows.live_total);
+  ledger.peak_reserved = books_.peak_reserved.reserved;
+  return ledger;
+}
+
+Ledger Allocator::ledger() const {
+  std::lock_guard guard(lock_);
+  return complete(books_.rows, current_scope());
+}
+
+Ledger Allocator::ledger_at_peak() const {
+  std::lock_guard guard(lock_);
+  return complete(books_.peak_live, books_.peak_live_scope);
+}
+
+Ledger Allocator::ledger_at_reserved_peak() const {
+  std::lock_guard guard(lock_);
+  return complete(books_.peak_reserved, books_.peak_reserved_scope);
+}
+
+std::vector<SegmentInfo> Allocator::snapshot() const {
+  std::lock_guard guard(lock_);
+  std::vector<SegmentInfo> out;
+  policy_->for_each_segment([&](const Segment& segment) {
+    SegmentInfo info;
+    info.address = reinterpret_cast<std::uintptr_t>(segment.base);
+    info.size = segment.size;
+    info.stream = segment.stream;
+    info.pool = segment.pool;
+    info.expandable = segment.expandable;
+    for (const Block* b = segment.first; b; b = b->next) {
+      BlockInfo block;
+      block.address = reinterpret_cast<std::uintptr_t>(b->ptr);
+      block.size = b->size;
+      block.state = b->state;
+      if (b->state != BlockState::free) {
+        block.requested = b->requested;
+        block.rounded = b->rounded;
+        block.role = b->role;
+        block.phase = b->phase;
+        block.name = b->name;
+        block.op = b->op;
+        block.module = b->module;
+        block.id = b->id;
+      }
+      info.blocks.push_back(block);
+    }
+    out.push_back(std::move(info));
+  });
+  std::sort(out.begin(), out.end(), [](const SegmentInfo& a, const SegmentInfo& b) { return a.address < b.address; });
+  return out;
 }
 
 Allocator& host_allocator() {
-  static Allocator* a = new Allocator;
-  return *a;
+  static Allocator* allocator = new Allocator(std::make_shared<HostMemory>("cpu"));
+  return *allocator;
 }
+
 Allocator& io_allocator() {
-  static Allocator* a = new Allocator;
-  return *a;
+  static Allocator* allocator = new Allocator(std::make_shared<HostMemory>("cpu (io)"));
+  return *allocator;
 }
 
 }  // namespace limpid::memory

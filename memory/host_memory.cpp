@@ -1,0 +1,108 @@
+#include <limpid/memory/host_memory.h>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include <limpid/base/error.h>
+#include <limpid/base/format.h>
+
+namespace limpid::memory {
+namespace {
+
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+std::size_t round_to_page(std::size_t bytes) { return (bytes + kHugePage - 1) / kHugePage * kHugePage; }
+
+// An anonymous mapping whose start is a multiple of the huge page: map one page more and give back the ends.
+void* map_aligned(std::size_t bytes, int protection) {
+  std::size_t whole = bytes + kHugePage;
+  void* raw = mmap(nullptr, whole, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (raw == MAP_FAILED) return nullptr;
+  char* begin = static_cast<char*>(raw);
+  std::size_t misaligned = reinterpret_cast<std::uintptr_t>(begin) % kHugePage;
+  std::size_t head = misaligned == 0 ? 0 : kHugePage - misaligned;
+  if (head > 0) munmap(begin, head);
+  char* aligned = begin + head;
+  if (kHugePage - head > 0) munmap(aligned + bytes, kHugePage - head);
+  return aligned;
+}
+
+}  // namespace
+
+HostMemory::HostMemory(std::string name, std::uint64_t capacity) : name_(std::move(name)), capacity_(capacity) {}
+
+MemoryInfo HostMemory::mem_info() const {
+  std::uint64_t used = used_.load(std::memory_order_relaxed);
+  std::uint64_t total = capacity_.load(std::memory_order_relaxed);
+  if (total == 0) {
+    static const std::uint64_t physical =
+        static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+    total = std::max(physical, used);
+  }
+  return {total - used, total};
+}
+
+void HostMemory::set_capacity(std::uint64_t bytes) {
+  std::uint64_t used = used_.load(std::memory_order_relaxed);
+  LIMPID_CHECK(bytes == 0 || used <= bytes, ArgumentError, "[memory] ", name_, " has handed out ", format_bytes(used),
+               ", more than the capacity asked for, ", format_bytes(bytes));
+  capacity_.store(bytes, std::memory_order_relaxed);
+}
+
+bool HostMemory::fits(std::uint64_t bytes) const {
+  std::uint64_t capacity = capacity_.load(std::memory_order_relaxed);
+  return capacity == 0 || used_.load(std::memory_order_relaxed) + bytes <= capacity;
+}
+
+void* HostMemory::reserve(std::size_t bytes) {
+  bytes = round_to_page(bytes);
+  if (!fits(bytes)) return nullptr;
+  void* segment = map_aligned(bytes, PROT_READ | PROT_WRITE);
+  if (!segment) return nullptr;
+  madvise(segment, bytes, MADV_HUGEPAGE);  // a wish; a kernel without huge pages serves small ones
+  used_.fetch_add(bytes, std::memory_order_relaxed);
+  return segment;
+}
+
+void HostMemory::release(void* segment, std::size_t bytes) {
+  bytes = round_to_page(bytes);
+  LIMPID_CHECK(munmap(segment, bytes) == 0, DeviceError, "[memory] ", name_, " cannot release ", format_bytes(bytes), ": ",
+               std::strerror(errno));
+  used_.fetch_sub(bytes, std::memory_order_relaxed);
+}
+
+void* HostMemory::range_reserve(std::size_t bytes) {
+  void* range = map_aligned(round_to_page(bytes), PROT_NONE);
+  LIMPID_CHECK(range, DeviceError, "[memory] ", name_, " cannot reserve a range of ", format_bytes(bytes), ": ",
+               std::strerror(errno));
+  return range;
+}
+
+void HostMemory::range_release(void* range, std::size_t bytes) {
+  LIMPID_CHECK(munmap(range, round_to_page(bytes)) == 0, DeviceError, "[memory] ", name_, " cannot release a range of ",
+               format_bytes(bytes), ": ", std::strerror(errno));
+}
+
+bool HostMemory::map(void* at, std::size_t bytes) {
+  if (!fits(bytes)) return false;
+  if (mprotect(at, bytes, PROT_READ | PROT_WRITE) != 0) {
+    LIMPID_CHECK(errno == ENOMEM, DeviceError, "[memory] ", name_, " cannot map ", format_bytes(bytes), ": ",
+                 std::strerror(errno));
+    return false;
+  }
+  madvise(at, bytes, MADV_HUGEPAGE);
+  used_.fetch_add(bytes, std::memory_order_relaxed);
+  return true;
+}
+
+void HostMemory::unmap(void* at, std::size_t bytes) {
+  bool ok = madvise(at, bytes, MADV_DONTNEED) == 0 && mprotect(at, bytes, PROT_NONE) == 0;
+  LIMPID_CHECK(ok, DeviceError, "[memory] ", name_, " cannot unmap ", format_bytes(bytes), ": ", std::strerror(errno));
+  used_.fetch_sub(bytes, std::memory_order_relaxed);
+}
+
+}  // namespace limpid::memory

@@ -1,0 +1,150 @@
+#include <limpid/memory/settings.h>
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cctype>
+#include <cmath>
+
+#include <limpid/base/error.h>
+
+namespace limpid::memory {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+constexpr std::size_t kMaxMiB = std::size_t{1} << 40;
+
+std::size_t parse_integer(std::string_view key, std::string_view text) {
+  std::size_t value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  bool ok = error == std::errc() && end == text.data() + text.size() && value <= kMaxMiB;
+  LIMPID_CHECK(ok, ArgumentError, "[allocator settings] ", key, " expects a whole number, got '", text, "'");
+  return value;
+}
+
+double parse_real(std::string_view key, std::string_view text) {
+  double value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  bool ok = error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
+  LIMPID_CHECK(ok, ArgumentError, "[allocator settings] ", key, " expects a number, got '", text, "'");
+  return value;
+}
+
+// "64:8,256:4,>:1": keys are MiB and powers of two; the first value also holds below its key, ">" from the last key on.
+void parse_divisions(std::string_view list, std::array<std::size_t, 16>& out) {
+  static constexpr std::string_view kKey = "roundup_power2_divisions";
+  bool first = true;
+  std::size_t last = 0;
+  while (!list.empty()) {
+    std::size_t comma = std::min(list.find(','), list.size());
+    std::string_view item = list.substr(0, comma);
+    list.remove_prefix(std::min(comma + 1, list.size()));
+    std::size_t colon = item.find(':');
+    LIMPID_CHECK(colon != std::string_view::npos, ArgumentError, "[allocator settings] ", kKey,
+                 " expects a list of MiB:divisions, got '", item, "'");
+    std::size_t divisions = parse_integer(kKey, item.substr(colon + 1));
+    if (item.substr(0, colon) == ">") {
+      std::fill(out.begin() + static_cast<std::ptrdiff_t>(last), out.end(), divisions);
+      continue;
+    }
+    std::size_t mib = parse_integer(kKey, item.substr(0, colon));
+    LIMPID_CHECK(std::has_single_bit(mib), ArgumentError, "[allocator settings] ", kKey,
+                 " expects powers of two as sizes in MiB, got ", mib);
+    std::size_t index = std::min<std::size_t>(static_cast<std::size_t>(std::countr_zero(mib)), out.size() - 1);
+    if (first) std::fill(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(index), divisions);
+    first = false;
+    out[index] = divisions;
+    last = index;
+  }
+}
+
+}  // namespace
+
+std::size_t AllocatorSettings::divisions_for(std::size_t bytes) const {
+  int log = bytes == 0 ? 0 : static_cast<int>(std::bit_width(bytes)) - 1;
+  int index = std::clamp(log - 20, 0, 15);
+  return roundup_power2_divisions[static_cast<std::size_t>(index)];
+}
+
+void AllocatorSettings::validate() const {
+  LIMPID_CHECK(large_segment_size > 10 * kMiB && large_segment_size % (2 * kMiB) == 0, ArgumentError,
+               "[allocator settings] large_segment_size must be a multiple of 2 MiB above 10 MiB, got ",
+               large_segment_size, " bytes");
+  LIMPID_CHECK(max_split_size >= large_segment_size, ArgumentError,
+               "[allocator settings] max_split_size must be at least large_segment_size, ", large_segment_size,
+               " bytes, got ", max_split_size);
+  LIMPID_CHECK(max_non_split_rounding <= kMaxMiB * 1024, ArgumentError,
+               "[allocator settings] max_non_split_rounding is out of range: ", max_non_split_rounding, " bytes");
+  LIMPID_CHECK(garbage_collection_threshold >= 0 && garbage_collection_threshold < 1, ArgumentError,
+               "[allocator settings] garbage_collection_threshold must be in (0, 1), or 0 for off, got ",
+               garbage_collection_threshold);
+  LIMPID_CHECK(per_process_memory_fraction >= 0 && per_process_memory_fraction <= 1, ArgumentError,
+               "[allocator settings] per_process_memory_fraction must be in [0, 1], got ", per_process_memory_fraction);
+  for (std::size_t divisions : roundup_power2_divisions) {
+    LIMPID_CHECK(divisions == 0 || std::has_single_bit(divisions), ArgumentError,
+                 "[allocator settings] roundup_power2_divisions must be powers of two, got ", divisions);
+  }
+}
+
+AllocatorSettings parse_allocator_settings(std::string_view raw) {
+  std::string text;
+  for (char c : raw) {
+    if (!std::isspace(static_cast<unsigned char>(c))) text += c;
+  }
+  AllocatorSettings settings;
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    std::size_t colon = rest.find(':');
+    LIMPID_CHECK(colon != std::string_view::npos && colon > 0, ArgumentError,
+                 "[allocator settings] expected key:value, got '", rest, "'");
+    std::string_view key = rest.substr(0, colon);
+    rest.remove_prefix(colon + 1);
+    std::string_view value;
+    bool list = !rest.empty() && rest.front() == '[';
+    if (list) {
+      std::size_t close = rest.find(']');
+      LIMPID_CHECK(close != std::string_view::npos, ArgumentError, "[allocator settings] ", key, " lacks a closing ]");
+      value = rest.substr(1, close - 1);
+      rest.remove_prefix(close + 1);
+    } else {
+      std::size_t comma = std::min(rest.find(','), rest.size());
+      value = rest.substr(0, comma);
+      rest.remove_prefix(comma);
+    }
+    LIMPID_CHECK(rest.empty() || (rest.front() == ',' && rest.size() > 1), ArgumentError,
+                 "[allocator settings] expected a comma and a key after ", key, ", got '", rest, "'");
+    if (!rest.empty()) rest.remove_prefix(1);
+    LIMPID_CHECK(!value.empty() && (!list || key == "roundup_power2_divisions"), ArgumentError, "[allocator settings] ",
+                 key, list ? " does not take a list" : " has no value");
+    if (key == "max_split_size_mb") {
+      settings.max_split_size = parse_integer(key, value) * kMiB;
+    } else if (key == "max_non_split_rounding_mb") {
+      settings.max_non_split_rounding = parse_integer(key, value) * kMiB;
+    } else if (key == "large_segment_size_mb") {
+      settings.large_segment_size = parse_integer(key, value) * kMiB;
+    } else if (key == "garbage_collection_threshold") {
+      settings.garbage_collection_threshold = parse_real(key, value);
+      LIMPID_CHECK(settings.garbage_collection_threshold > 0, ArgumentError,
+                   "[allocator settings] garbage_collection_threshold must be in (0, 1), got ", value);
+    } else if (key == "per_process_memory_fraction") {
+      settings.per_process_memory_fraction = parse_real(key, value);
+    } else if (key == "roundup_power2_divisions") {
+      if (list) {
+        parse_divisions(value, settings.roundup_power2_divisions);
+      } else {
+        settings.roundup_power2_divisions.fill(parse_integer(key, value));
+      }
+    } else if (key == "backend") {
+      LIMPID_CHECK(value == "native", ArgumentError, "[allocator settings] backend must be native, got '", value, "'");
+    } else if (key == "expandable_segments") {
+      LIMPID_CHECK(value == "False", ArgumentError,
+                   "[allocator settings] the native policy has no expandable segments: expected False, got '", value, "'");
+    } else {
+      LIMPID_THROW(ArgumentError, "[allocator settings] unknown key '", key, "'");
+    }
+  }
+  settings.validate();
+  return settings;
+}
+
+}  // namespace limpid::memory

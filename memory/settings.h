@@ -1,0 +1,33 @@
+// The knobs of the native policy, with PyTorch's names, defaults and ranges (torch.cuda notes, "Optimizing memory
+// usage"). Plain data: nothing here reads the environment.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace limpid::memory {
+
+struct AllocatorSettings {
+  static constexpr std::size_t kNoSplitLimit = SIZE_MAX;
+
+  std::size_t max_split_size = kNoSplitLimit;  // bytes; blocks of this size and more are never split ("oversize")
+  std::size_t max_non_split_rounding = std::size_t{20} << 20;  // slack when a cached oversize block serves a request
+  // Sizes are rounded to equal divisions between powers of two; one number an interval [2^k, 2^(k+1)) MiB, the first
+  // also for everything below 1 MiB, the last for everything above. 0 and 1: rounding to 512 bytes.
+  std::array<std::size_t, 16> roundup_power2_divisions{};
+  double garbage_collection_threshold = 0;  // 0 = off; works only with a memory fraction
+  std::size_t large_segment_size = std::size_t{20} << 20;  // segment for requests between 1 and 10 MiB
+  double per_process_memory_fraction = 1.0;
+
+  std::size_t divisions_for(std::size_t bytes) const;
+  void validate() const;  // ArgumentError names the knob, its value and its range
+};
+
+// "max_split_size_mb:64,roundup_power2_divisions:[64:8,256:4,>:1]" -> settings; absent keys have their defaults. An
+// unknown key, a bad value or a bad form is an ArgumentError.
+AllocatorSettings parse_allocator_settings(std::string_view text);
+
+}  // namespace limpid::memory
