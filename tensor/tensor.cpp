@@ -1,7 +1,5 @@
 #include <limpid/tensor/tensor.h>
 
-#include <algorithm>
-
 #include <limpid/tensor/raw.h>
 
 namespace limpid {
@@ -19,9 +17,14 @@ bool Tensor::is_dense() const {
   int order[kMaxDims];
   int rank = 0;
   for (int i = 0; i < dim(); i++) {
-    if (impl_->shape[i] != 1) order[rank++] = i;
+    if (impl_->shape[i] == 1) continue;
+    int at = rank++;
+    while (at > 0 && impl_->strides[order[at - 1]] > impl_->strides[i]) {
+      order[at] = order[at - 1];
+      at--;
+    }
+    order[at] = i;
   }
-  std::sort(order, order + rank, [&](int a, int b) { return impl_->strides[a] < impl_->strides[b]; });
   std::int64_t step = 1;
   for (int i = 0; i < rank; i++) {
     if (impl_->strides[order[i]] != step) return false;
