@@ -51,7 +51,7 @@ class AdaptiveAvgPool2d : public Module {
   explicit AdaptiveAvgPool2d(Pair output_size);
   Tensor forward(const Tensor& x) override { return adaptive_avg_pool2d(x, output_size_); }
   std::string type_name() const override { return "AdaptiveAvgPool2d"; }
-  std::string describe() const override { return concat("AdaptiveAvgPool2d(output_size=", output_size_, ")"); }
+  std::string describe() const override;
   Pair output_size() const { return output_size_; }
 
  private:
