@@ -58,7 +58,7 @@ Tensor BatchNorm::forward(const Tensor& x) {
   }
   double momentum = options_.momentum.value_or(0);
   if (update) {
-    if (num_batches_tracked.device() == cpu) {
+    if (num_batches_tracked.device() == kCpu) {
       std::int64_t seen = ++*num_batches_tracked.mutable_data<std::int64_t>();
       if (!options_.momentum) momentum = 1.0 / static_cast<double>(seen);
     } else {

@@ -127,7 +127,8 @@ struct OneCycleOptions {
   double final_div_factor = 1e4;   // ends at max_lr / (div_factor final_div_factor)
   bool three_phase = false;
 };
-// Smith and Topin 2018 in PyTorch's form. The base lr is ignored. IndexError for t >= total_steps.
+// Smith and Topin 2018 in PyTorch's form. The base lr is ignored. t = total_steps (the step() after the last update) keeps
+// the last value; later ones are an IndexError.
 class OneCycle : public Schedule {
  public:
   explicit OneCycle(const OneCycleOptions& options);

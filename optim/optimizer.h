@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -54,7 +55,7 @@ class Optimizer {
   // Everything is checked before anything changes. DataError lists missing and unexpected names; ShapeError names both
   // shapes. Values are copied and cast to this optimizer's dtype.
   void load_state_dict(const OptimizerState& state);
-  std::size_t state_bytes() const;
+  std::size_t state_bytes() const;  // of the state tensors, without the step counts
 
  protected:
   static constexpr std::size_t kMaxStates = 3;
@@ -76,11 +77,13 @@ class Optimizer {
   // Updates the given chunks of `group`; all have the same dtype, device and step count (`step` counts from 1).
   virtual void update(std::size_t group, std::span<OptimChunk> chunks, std::int64_t step) = 0;
   virtual void visit_options(std::size_t group, const OptionVisitor& visit) = 0;
+  // Whether the group keeps this state.
+  bool has_state(std::size_t group, std::size_t state) const;
   // Checks the group's options as they are now.
   virtual void check_options(std::size_t group) const = 0;
 
  private:
-  double& option(std::size_t group, const char* name) const;
+  double* find_option(std::size_t group, std::string_view name) const;  // null when the rule has no such option
   struct StateNames {
     const char* names[kMaxStates] = {};
   };
