@@ -7,6 +7,7 @@
 
 #include <limpid/tensor/cpu/kernels_cpu.h>
 #include <limpid/tensor/cpu/loop.h>
+#include <limpid/tensor/cpu/math_loops.h>
 
 namespace limpid::cpu {
 namespace {
@@ -163,6 +164,9 @@ Acc<T> reduce_run(const T* x, std::int64_t step, std::int64_t n, Acc<T> start) {
   using A = Acc<T>;
   auto value = [](T v) { return Op::template value<A>(static_cast<A>(static_cast<compute_t<T>>(v))); };
   std::int64_t i = 0;
+  if constexpr (std::is_same_v<Op, Sum> && std::is_floating_point_v<T>) {
+    if (step == 1 && n >= 64) return start + math_loops<T>().sum(n, x);
+  }
   if (step == 1 && n >= 16) {
     A lanes[8];
     for (auto& lane : lanes) lane = Op::template identity<A>();
@@ -308,6 +312,28 @@ void run(const Plan& plan, R* out, const T* x) {
   }
 }
 
+// Sums of the columns of a dense [rows, columns], the gradient of every bias: row blocks with the processor's own loops.
+template <class T>
+bool column_sums(const Plan& plan, T* out, const T* x) {
+  constexpr std::int64_t kCapacity = 8192;  // doubles on the stack
+  const std::int64_t columns = plan.kept_extent[0], rows = plan.length;
+  bool fits = plan.kept == 1 && plan.reduced == 1 && plan.kept_in[0] == 1 && plan.kept_out[0] == 1 &&
+              plan.reduced_in[0] == columns && columns >= 4 && columns <= kCapacity / 2 && rows > 1;
+  if (!fits) return false;
+  const std::int64_t blocks = std::clamp<std::int64_t>(rows * columns / kBlock, 1, std::min(kRowBlocks, kCapacity / columns));
+  const std::int64_t step = (rows + blocks - 1) / blocks;
+  double parts[kCapacity];
+  parallel_for(blocks, [&](std::int64_t b) {
+    const std::int64_t begin = std::min(rows, b * step), end = std::min(rows, begin + step);
+    math_loops<T>().column_sum(end - begin, columns, x + begin * columns, parts + b * columns);
+  });
+  for (std::int64_t b = 1; b < blocks; b++) {
+    for (std::int64_t c = 0; c < columns; c++) parts[c] += parts[b * columns + c];
+  }
+  for (std::int64_t c = 0; c < columns; c++) out[c] = static_cast<T>(parts[c]);
+  return true;
+}
+
 template <class Op, class T, class R>
 void run_as(const Plan& plan, Tensor& out, const Tensor& x) {
   run<Op, T, R>(plan, out.mutable_data<R>(), x.data<T>());
@@ -344,6 +370,9 @@ void reduce(ReduceOp op, Tensor& out, const Tensor& x, std::uint32_t dims_mask) 
     using SumType = std::conditional_t<std::is_floating_point_v<compute_t<T>>, T, std::int64_t>;
     if constexpr (std::is_floating_point_v<compute_t<T>> && !std::is_same_v<T, double>) {
       if (op == ReduceOp::sum && out.dtype() == DType::float64) return run_as<Sum, T, double>(plan, out, x);
+    }
+    if constexpr (std::is_floating_point_v<T>) {
+      if (op == ReduceOp::sum && column_sums<T>(plan, out.mutable_data<T>(), x.data<T>())) return;
     }
     switch (op) {
       case ReduceOp::sum: return run_as<Sum, T, SumType>(plan, out, x);
