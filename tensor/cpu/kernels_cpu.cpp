@@ -65,9 +65,4 @@ constexpr Kernels kTable{
 
 const Kernels& cpu_kernels() { return kTable; }
 
-const Kernels& kernels_for(Device device) {
-  LIMPID_CHECK(device.type == DeviceType::cpu, DeviceError, "this build has no kernels for ", device);
-  return kTable;
-}
-
 }  // namespace limpid
