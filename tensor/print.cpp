@@ -23,13 +23,11 @@ std::string format_float(double value, const FloatStyle& style) {
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   char text[64];
   if (style.scientific) {
-    std::snprintf(text, sizeof text, "%.*e", style.digits, value);
-    return text;
+    std::snprintf(text, sizeof text, style.digits == 0 ? "%#.*e" : "%.*e", style.digits, value);
+  } else {
+    std::snprintf(text, sizeof text, style.digits == 0 ? "%#.*f" : "%.*f", style.digits, value);
   }
-  std::snprintf(text, sizeof text, "%.*f", style.digits, value);
-  std::string out = text;
-  if (style.digits == 0) out += '.';  // 1. as NumPy writes whole floats
-  return out;
+  return text;  // "1." for whole floats, as NumPy writes them
 }
 
 // The fewest digits, up to `precision`, that show every value as `precision` digits would.
