@@ -241,6 +241,38 @@ TEST_CASE("convolution equals the plain loops") {
     check_conv<float>(d, random);
     check_conv<double>(d, random);
   }
+  set_conv_algorithm(ConvAlgorithm::direct);
+  for (const ConvDesc& d : cases) check_conv<float>(d, random);
+  set_conv_algorithm(ConvAlgorithm::automatic);
+}
+
+TEST_CASE("Winograd is planned for wide float 3x3 layers with stride 1 only, and equals the plain loops") {
+  const ConvDesc d{.n = 3, .c = 16, .h = 10, .w = 11, .k = 20, .r = 3, .s = 3, .pad_h = 1, .pad_w = 1};
+  const auto algorithm = [](const ConvDesc& desc, std::size_t size) {
+    return std::string(plan_conv2d(ConvPass::forward, desc, size).algorithm);
+  };
+  CHECK(algorithm(d, 4) == "winograd");
+  CHECK(algorithm(d, 8) == "direct");
+  ConvDesc strided = d, dilated = d, grouped = d, thin = d, padded = d, small = d;
+  strided.stride_w = 2, dilated.dil_h = 2, grouped.groups = 4, thin.c = 15, padded.pad_h = 3, small.h = 2, small.w = 2;
+  for (const ConvDesc& other : {strided, dilated, grouped, thin, padded, small}) CHECK(algorithm(other, 4) == "direct");
+  set_conv_algorithm(ConvAlgorithm::direct);
+  CHECK(conv_algorithm() == ConvAlgorithm::direct);
+  CHECK(algorithm(d, 4) == "direct");
+  set_conv_algorithm(ConvAlgorithm::automatic);
+  Random random(4);
+  for (std::int64_t c : {16, 17, 31, 32, 40, 130}) {
+    for (std::int64_t k : {16, 23, 48, 129}) {
+      for (std::int64_t pad : {0, 1, 2}) {
+        ConvDesc e{.n = 1 + c % 3, .c = c, .h = 6 + k % 5, .w = 7 + c % 4, .k = k, .r = 3, .s = 3};
+        e.pad_h = pad, e.pad_w = (pad + k) % 3;
+        check_conv<float>(e, random);
+      }
+    }
+  }
+  // Tiles enough for several blocks and partitions.
+  check_conv<float>({.n = 5, .c = 33, .h = 26, .w = 25, .k = 18, .r = 3, .s = 3, .pad_h = 1, .pad_w = 1}, random);
+  check_conv<float>({.n = 7, .c = 144, .h = 16, .w = 17, .k = 120, .r = 3, .s = 3, .pad_h = 1, .pad_w = 1}, random);
 }
 
 TEST_CASE("convolution without images writes nothing but a zero weight gradient") {

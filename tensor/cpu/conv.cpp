@@ -9,6 +9,7 @@
 #include <limpid/tensor/cpu/math_kernels.h>
 #include <limpid/tensor/cpu/panel.h>
 #include <limpid/tensor/cpu/parallel.h>
+#include <limpid/tensor/cpu/winograd.h>
 
 namespace limpid::cpu {
 namespace {
@@ -212,6 +213,31 @@ std::int64_t depthwise_elements(ConvPass pass, const ConvDesc& d) {
   return d.r * d.s * d.c * (pass == ConvPass::backward_weight ? depthwise_parts(d) : 1);
 }
 
+// ---- Winograd
+constexpr const char* kWinograd = "winograd";
+
+bool use_winograd(const ConvDesc& d, std::size_t element_size) {
+  if (algorithm_setting.load(std::memory_order_relaxed) == ConvAlgorithm::direct || element_size != sizeof(float)) return false;
+  if (d.r != 3 || d.s != 3 || d.groups != 1 || d.c < 16 || d.k < 16) return false;
+  if (d.stride_h != 1 || d.stride_w != 1 || d.dil_h != 1 || d.dil_w != 1 || d.pad_h > 2 || d.pad_w > 2) return false;
+  // Tiles that stick out of a small image waste what the algorithm saves.
+  const auto fits = [](std::int64_t n, std::int64_t h, std::int64_t w) {
+    return n > 0 && h > 0 && w > 0 && round_up(h, 4) * round_up(w, 4) <= 2 * h * w;
+  };
+  return fits(d.n, d.oh(), d.ow()) && fits(d.n, d.h, d.w);
+}
+bool is_winograd(const ConvPlan& plan) { return std::strcmp(plan.algorithm, kWinograd) == 0; }
+
+WinogradGeo winograd_geo(const ConvDesc& d) { return {d.n, d.h, d.w, d.oh(), d.ow(), d.pad_h, d.pad_w}; }
+// The input gradient is the convolution of dy, padded to full size, with the filter turned around.
+WinogradGeo winograd_input_geo(const ConvDesc& d) { return {d.n, d.oh(), d.ow(), d.h, d.w, 2 - d.pad_h, 2 - d.pad_w}; }
+
+std::int64_t winograd_elements(ConvPass pass, const ConvDesc& d) {
+  if (pass == ConvPass::forward) return winograd_forward_elements(winograd_geo(d), d.c, d.k);
+  if (pass == ConvPass::backward_input) return winograd_forward_elements(winograd_input_geo(d), d.k, d.c);
+  return winograd_weight_elements(winograd_geo(d), d.c, d.k);
+}
+
 std::int64_t direct_elements(ConvPass pass, const ConvDesc& d, std::size_t element_size) {
   const std::int64_t P = panel_of(element_size), kg = d.k / d.groups, cg = d.c / d.groups;
   if (pass == ConvPass::forward) {
@@ -246,6 +272,9 @@ ConvPlan plan_conv2d(ConvPass pass, const ConvDesc& d, std::size_t element_size)
   if (is_depthwise(d)) {
     plan.algorithm = "depthwise";
     elements = depthwise_elements(pass, d);
+  } else if (use_winograd(d, element_size)) {
+    plan.algorithm = kWinograd;
+    elements = winograd_elements(pass, d);
   } else {
     elements = direct_elements(pass, d, element_size);
   }
@@ -254,7 +283,7 @@ ConvPlan plan_conv2d(ConvPass pass, const ConvDesc& d, std::size_t element_size)
 }
 
 template <class T>
-void conv2d_forward(const ConvDesc& d, const ConvPlan&, const T* x, const T* w, const T* bias, T* y, void* workspace) {
+void conv2d_forward(const ConvDesc& d, const ConvPlan& plan, const T* x, const T* w, const T* bias, T* y, void* workspace) {
   T* scratch = static_cast<T*>(workspace);
   if (is_depthwise(d)) {
     const DepthwiseDesc dd = depthwise_desc(d);
@@ -264,6 +293,9 @@ void conv2d_forward(const ConvDesc& d, const ConvPlan&, const T* x, const T* w, 
       conv.depthwise_forward_row(dd, x + row / dd.oh * d.h * d.w * d.c, scratch, bias, row % dd.oh, y + row * dd.ow * d.c);
     });
     return;
+  }
+  if constexpr (sizeof(T) == sizeof(float)) {
+    if (is_winograd(plan)) return winograd_forward(winograd_geo(d), forward_filter(d), x, w, bias, y, scratch);
   }
   const PatchMap map = forward_map(d);
   const FilterMap filter = forward_filter(d);
@@ -279,7 +311,7 @@ void conv2d_forward(const ConvDesc& d, const ConvPlan&, const T* x, const T* w, 
 }
 
 template <class T>
-void conv2d_backward_input(const ConvDesc& d, const ConvPlan&, const T* dy, const T* w, T* dx, void* workspace) {
+void conv2d_backward_input(const ConvDesc& d, const ConvPlan& plan, const T* dy, const T* w, T* dx, void* workspace) {
   T* scratch = static_cast<T*>(workspace);
   if (is_depthwise(d)) {
     const DepthwiseDesc dd = depthwise_desc(d);
@@ -289,6 +321,12 @@ void conv2d_backward_input(const ConvDesc& d, const ConvPlan&, const T* dy, cons
       conv.depthwise_input_row(dd, dy + row / d.h * dd.oh * dd.ow * d.c, scratch, row % d.h, dx + row * d.w * d.c);
     });
     return;
+  }
+  if constexpr (sizeof(T) == sizeof(float)) {
+    if (is_winograd(plan)) {
+      const Phase p = make_phase(d, 0, 0);
+      return winograd_forward(winograd_input_geo(d), p.filter, dy, w + p.filter_offset, nullptr, dx, scratch);
+    }
   }
   const std::int64_t kg = d.k / d.groups, cg = d.c / d.groups;
   OutputMap out;
@@ -307,7 +345,7 @@ void conv2d_backward_input(const ConvDesc& d, const ConvPlan&, const T* dy, cons
 }
 
 template <class T>
-void conv2d_backward_weight(const ConvDesc& d, const ConvPlan&, const T* x, const T* dy, T* dw, void* workspace) {
+void conv2d_backward_weight(const ConvDesc& d, const ConvPlan& plan, const T* x, const T* dy, T* dw, void* workspace) {
   constexpr std::int64_t P = kPanel<T>;
   T* scratch = static_cast<T*>(workspace);
   const ConvKernels<T>& conv = conv_kernels<T>();
@@ -329,6 +367,9 @@ void conv2d_backward_weight(const ConvDesc& d, const ConvPlan&, const T* x, cons
       }
     }
     return;
+  }
+  if constexpr (sizeof(T) == sizeof(float)) {
+    if (is_winograd(plan)) return winograd_backward_weight(winograd_geo(d), forward_filter(d), x, dy, dw, scratch);
   }
   const PanelKernels<T>& panel = panel_kernels<T>();
   const PatchMap map = forward_map(d);
