@@ -250,8 +250,8 @@ Tensor silu(const Tensor& x) { return unary(UnaryOp::silu, x); }
 Tensor sigmoid(const Tensor& x) { return unary(UnaryOp::sigmoid, floating(x)); }
 Tensor tanh(const Tensor& x) { return unary(UnaryOp::tanh, floating(x)); }
 Tensor softplus(const Tensor& x) { return unary(UnaryOp::softplus, x); }
-Tensor isfinite(const Tensor& x) { return raw::is_finite(x, false); }
-Tensor isnan(const Tensor& x) { return raw::is_finite(x, true); }
+Tensor isfinite(const Tensor& x) { return raw::is_finite(x); }
+Tensor isnan(const Tensor& x) { return raw::compare(CompareOp::ne, x, x); }  // NaN differs from itself
 
 namespace {
 struct CastBack {

@@ -82,7 +82,7 @@ struct Kernels {
   void (*compare)(CompareOp op, Tensor& out, const Tensor& a, const Tensor& b);  // out is bool
   void (*where)(Tensor& out, const Tensor& condition, const Tensor& a, const Tensor& b);
   void (*add_scaled)(Tensor& out, const Tensor& x, double alpha);  // out += alpha * x, same shape and dtype
-  void (*is_finite)(Tensor& out, const Tensor& x, bool nan_only);  // bool
+  void (*is_finite)(Tensor& out, const Tensor& x);  // bool
   bool (*all_finite)(const Tensor& x);                             // reads back: debugging modes only
 
   // ---- reductions over the dims in the mask; out has those dims as 1 (keepdim form). Fixed order of summation.

@@ -57,7 +57,7 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b);
 Tensor binary_grad(BinaryOp op, bool of_b, const Tensor& a, const Tensor& b, const Tensor& y, const Tensor& grad);
 Tensor compare(CompareOp op, const Tensor& a, const Tensor& b);
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
-Tensor is_finite(const Tensor& x, bool nan_only = false);
+Tensor is_finite(const Tensor& x);
 void add_scaled(Tensor& out, const Tensor& x, double alpha);  // out += alpha * x; same shape
 bool all_finite(const Tensor& x);
 // Names of ops as the tables spell them.

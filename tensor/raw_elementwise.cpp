@@ -175,10 +175,10 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   return out;
 }
 
-Tensor is_finite(const Tensor& x, bool nan_only) {
+Tensor is_finite(const Tensor& x) {
   check_defined("is_finite", x);
   Tensor out = empty_like(x, DType::boolean);
-  kernels_for(x.device()).is_finite(out, x, nan_only);
+  kernels_for(x.device()).is_finite(out, x);
   return out;
 }
 

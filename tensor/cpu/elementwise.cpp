@@ -71,7 +71,7 @@ void add_scaled(Tensor& out, const Tensor& x, double alpha) {
   });
 }
 
-void is_finite(Tensor& out, const Tensor& x, bool nan_only) {
+void is_finite(Tensor& out, const Tensor& x) {
   bool* y = out.mutable_data<bool>();
   visit_dtype(x.dtype(), [&]<class T>() {
     const T* in = x.data<T>();
@@ -79,7 +79,7 @@ void is_finite(Tensor& out, const Tensor& x, bool nan_only) {
              [&](const std::int64_t (&at)[2], const std::int64_t (&step)[2], std::int64_t n) {
                for (std::int64_t i = 0; i < n; i++) {
                  T value = in[at[1] + i * step[1]];
-                 y[at[0] + i * step[0]] = nan_only ? !is_nan(value) : finite(value);
+                 y[at[0] + i * step[0]] = finite(value);
                }
              });
   });

@@ -18,7 +18,7 @@ void binary_grad(BinaryOp op, bool of_b, Tensor& out, const Tensor& a, const Ten
 void compare(CompareOp op, Tensor& out, const Tensor& a, const Tensor& b);
 void where(Tensor& out, const Tensor& condition, const Tensor& a, const Tensor& b);
 void add_scaled(Tensor& out, const Tensor& x, double alpha);
-void is_finite(Tensor& out, const Tensor& x, bool nan_only);
+void is_finite(Tensor& out, const Tensor& x);
 bool all_finite(const Tensor& x);
 
 void reduce(ReduceOp op, Tensor& out, const Tensor& x, std::uint32_t dims_mask);
