@@ -32,15 +32,6 @@ bool finite(T value) {
   }
 }
 
-template <class T>
-bool is_nan(T value) {
-  if constexpr (std::is_floating_point_v<compute_t<T>>) {
-    return std::isnan(static_cast<compute_t<T>>(value));
-  } else {
-    return false;
-  }
-}
-
 }  // namespace
 
 void where(Tensor& out, const Tensor& condition, const Tensor& a, const Tensor& b) {
