@@ -190,7 +190,8 @@ void Allocator::reset_peak_stats() {
   books_.reset_peaks();
 }
 
-// Only the rows are kept with a peak. What others hold of the device is read now: it is outside our sight between calls.
+// Only the rows are kept with a peak. What others hold of the device is read now: it is outside our sight between
+// calls.
 Ledger Allocator::complete(const LedgerRows& rows, const Scope& scope) const {
   Ledger ledger;
   static_cast<LedgerRows&>(ledger) = rows;

@@ -1,5 +1,5 @@
-// The allocator: every byte of every tensor and workspace on one device comes from here. A facade over a policy that adds
-// the lock, names and roles, the ledger, statistics, the trace and the out-of-memory error. Thread safe.
+// The allocator: every byte of every tensor and workspace on one device comes from here. A facade over a policy that
+// adds the lock, names and roles, the ledger, statistics, the trace and the out-of-memory error. Thread safe.
 #pragma once
 
 #include <cstddef>
@@ -62,8 +62,8 @@ class Allocator {
   void reset_peak_stats();  // also of the ledger
   std::string memory_summary(bool abbreviated = false) const;
   Ledger ledger() const;
-  Ledger ledger_at_peak() const;           // at the instant when live bytes were highest
-  Ledger ledger_at_reserved_peak() const;  // at the instant when reserved bytes were highest
+  Ledger ledger_at_peak() const;              // at the instant when live bytes were highest
+  Ledger ledger_at_reserved_peak() const;     // at the instant when reserved bytes were highest
   std::vector<SegmentInfo> snapshot() const;  // in address order
   Trace& trace() { return books_.trace; }
   // Counts everything anew from the blocks; InternalError when anything differs from what was kept.

@@ -22,7 +22,9 @@ void Allocator::check() const {
   std::int64_t oversize_blocks = 0, oversize_segments = 0;
   policy_->for_each_segment([&](const Segment& segment) {
     auto pool = static_cast<std::size_t>(segment.pool);
-    auto count = [&](Metric m, std::size_t n) { metrics[static_cast<std::size_t>(m)][pool] += static_cast<std::int64_t>(n); };
+    auto count = [&](Metric m, std::size_t n) {
+      metrics[static_cast<std::size_t>(m)][pool] += static_cast<std::int64_t>(n);
+    };
     rows.reserved += segment.size;
     count(Metric::segment, 1);
     count(Metric::reserved_bytes, segment.size);
@@ -30,9 +32,10 @@ void Allocator::check() const {
     LIMPID_CHECK(segment.first && !segment.first->prev, InternalError, "[allocator] a segment has no first block");
     const char* at = static_cast<const char*>(segment.base);
     for (const Block* b = segment.first; b; b = b->next) {
-      LIMPID_CHECK(b->ptr == at, InternalError, "[allocator] segment ", segment.id, " is not tiled: a block of ", b->size,
-                   " bytes stands at offset ",
-                   static_cast<std::uint64_t>(static_cast<const char*>(b->ptr) - static_cast<const char*>(segment.base)));
+      LIMPID_CHECK(
+          b->ptr == at, InternalError, "[allocator] segment ", segment.id, " is not tiled: a block of ", b->size,
+          " bytes stands at offset ",
+          static_cast<std::uint64_t>(static_cast<const char*>(b->ptr) - static_cast<const char*>(segment.base)));
       LIMPID_CHECK(b->size > 0 && b->segment == &segment, InternalError, "[allocator] a block of ", b->size,
                    " bytes is not of its segment");
       LIMPID_CHECK(!b->next || b->next->prev == b, InternalError, "[allocator] broken links after a block of ", b->size,
@@ -77,7 +80,8 @@ void Allocator::check() const {
   }
   const LedgerRows& kept = books_.rows;
   for (int r = 0; r < kRoleCount; r++) {
-    same(to_string(static_cast<Role>(r)), kept.live[static_cast<std::size_t>(r)], rows.live[static_cast<std::size_t>(r)]);
+    same(to_string(static_cast<Role>(r)), kept.live[static_cast<std::size_t>(r)],
+         rows.live[static_cast<std::size_t>(r)]);
   }
   same("live", kept.live_total, rows.live_total);
   same("rounding", kept.rounding, rows.rounding);

@@ -29,8 +29,8 @@ struct alignas(64) Block {
   Block* next = nullptr;
   Segment* segment = nullptr;
 
-  std::uint64_t id = 0;     // of the allocation, as in the trace
-  std::uint64_t order = 0;  // breaks ties of size among free blocks
+  std::uint64_t id = 0;                          // of the allocation, as in the trace
+  std::uint64_t order = 0;                       // breaks ties of size among free blocks
   std::uint64_t age_base = 0;                    // the pool's clock when it became free
   std::vector<StreamId>* stream_uses = nullptr;  // streams of record_stream(), owner excluded; null when none
   NameId name = 0;

@@ -1,5 +1,5 @@
-// Books: everything an allocator counts, in one place: PyTorch's statistics, the rows of the ledger with their peaks, and
-// the trace. The facade and the policy write here, under the allocator's lock; a policy has no counters of its own.
+// Books: everything an allocator counts, in one place: PyTorch's statistics, the rows of the ledger with their peaks,
+// and the trace. The facade and the policy write here, under the allocator's lock; a policy has no counters of its own.
 #pragma once
 
 #include <algorithm>

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include <limpid/base/macros.h>
 #include <limpid/memory/block.h>
 
 namespace limpid::memory {
@@ -67,12 +68,30 @@ class FreeList {
     std::memmove(c.entries + at.index, c.entries + at.index + 1, (c.count - at.index) * sizeof(Entry));
     if (c.count == 0 && chunks_.size() > 1) chunks_.erase(chunks_.begin() + static_cast<std::ptrdiff_t>(at.chunk));
   }
+  // Puts `block` in the place of the entry at `at`, and then where its key belongs: most often the same place.
+  void replace(Position at, Block* block) {
+    Chunk& c = *chunks_[at.chunk];
+    bool after_former = at.index > 0 ? less(c.entries[at.index - 1], block->size, block->order) : at.chunk == 0;
+    bool before_next = at.index + 1 < c.count ? !less(c.entries[at.index + 1], block->size, block->order)
+                                              : at.chunk + 1 == chunks_.size();
+    if (LIMPID_LIKELY(after_former && before_next)) {
+      c.entries[at.index] = {block->size, block};
+    } else {
+      erase(at);
+      insert(block);
+    }
+  }
   // False when the block is not inside.
   bool erase(const Block* block) {
-    Position at = lower_bound(block->size, block->order);
-    if (is_end(at) || (*this)[at] != block) return false;
+    Position at = find(block);
+    if (is_end(at)) return false;
     erase(at);
     return true;
+  }
+  // Position of end() when the block is not inside.
+  Position find(const Block* block) const {
+    Position at = lower_bound(block->size, block->order);
+    return !is_end(at) && (*this)[at] == block ? at : Position{chunks_.size(), 0};
   }
   template <class F>
   void for_each(F&& f) const {

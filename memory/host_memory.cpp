@@ -70,8 +70,8 @@ void* HostMemory::reserve(std::size_t bytes) {
 
 void HostMemory::release(void* segment, std::size_t bytes) {
   bytes = round_to_page(bytes);
-  LIMPID_CHECK(munmap(segment, bytes) == 0, DeviceError, "[memory] ", name_, " cannot release ", format_bytes(bytes), ": ",
-               std::strerror(errno));
+  LIMPID_CHECK(munmap(segment, bytes) == 0, DeviceError, "[memory] ", name_, " cannot release ", format_bytes(bytes),
+               ": ", std::strerror(errno));
   used_.fetch_sub(bytes, std::memory_order_relaxed);
 }
 

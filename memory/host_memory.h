@@ -1,6 +1,6 @@
-// Real memory for CPU tensors: anonymous mappings aligned to 2 MiB, with huge pages asked for. An optional capacity lets
-// a laptop play a small GPU. Host work is synchronous, so events are complete at once. Memory of other programs is not
-// counted: without a capacity, total is the machine's memory and free is what this device has not handed out of it.
+// Real memory for CPU tensors: anonymous mappings aligned to 2 MiB, with huge pages asked for. An optional capacity
+// lets a laptop play a small GPU. Host work is synchronous, so events are complete at once. Memory of other programs is
+// not counted: without a capacity, total is the machine's memory and free is what this device has not handed out of it.
 #pragma once
 
 #include <atomic>

@@ -26,9 +26,7 @@ struct LedgerRows {
   std::uint64_t reserved = 0;                    // sum of segments
   std::uint64_t external = 0;                    // memory of outside owners; not part of reserved
 
-  bool balanced() const {
-    return reserved == live_total + rounding + slack + pending_free + free_in_used + free_whole;
-  }
+  bool balanced() const { return reserved == live_total + rounding + slack + pending_free + free_in_used + free_whole; }
 };
 
 struct Ledger : LedgerRows {

@@ -10,6 +10,7 @@ namespace limpid::memory {
 NativePolicy::NativePolicy(const PolicyContext& context)
     : device_(context.device), settings_(context.settings), books_(context.books) {
   books_.oversize = settings_.max_split_size;
+  for (std::size_t divisions : settings_.roundup_power2_divisions) has_divisions_ = has_divisions_ || divisions > 1;
 }
 
 NativePolicy::~NativePolicy() {
@@ -29,11 +30,13 @@ NativePolicy::~NativePolicy() {
 
 std::size_t NativePolicy::round(std::size_t bytes) const {
   if (bytes < kMinBlock) return kMinBlock;
-  std::size_t divisions = settings_.divisions_for(bytes);
-  if (divisions > 1 && bytes > kMinBlock * divisions) {
-    // Up to the next of `divisions` equal steps between the powers of two around it.
-    std::size_t step = std::bit_floor(bytes) / divisions;
-    return (bytes + step - 1) / step * step;
+  if (LIMPID_UNLIKELY(has_divisions_)) {
+    std::size_t divisions = settings_.divisions_for(bytes);
+    if (divisions > 1 && bytes > kMinBlock * divisions) {
+      // Up to the next of `divisions` equal steps between the powers of two around it.
+      std::size_t step = std::bit_floor(bytes) / divisions;
+      return (bytes + step - 1) / step * step;
+    }
   }
   return (bytes + kMinBlock - 1) / kMinBlock * kMinBlock;
 }
@@ -82,14 +85,11 @@ FreeList& NativePolicy::find_list(Pool& pool, StreamId stream) {
   return (*at)->blocks;
 }
 
-void NativePolicy::add_free(Block* block) {
-  Pool& pool = pool_of(block->pool);
+void NativePolicy::set_free_keys(Pool& pool, Block* block) {
   auto offset = static_cast<std::uint64_t>(static_cast<char*>(block->ptr) - static_cast<char*>(block->segment->base));
   block->order = block->segment->id << 32 | offset / kMinBlock;
   block->age_base = pool.searches;
   block->state = BlockState::free;
-  list_of(pool, block->stream).insert(block);
-  books_.free_added(*block);
 }
 
 void NativePolicy::remove_free(Block* block) {
@@ -102,39 +102,19 @@ Block* NativePolicy::allocate(std::size_t bytes, StreamId stream) {
   if (LIMPID_UNLIKELY(!events_.empty() || !deferred_.empty())) process_events();
   std::size_t rounded = round(bytes);
   PoolKind kind = rounded <= kSmallRequest ? PoolKind::small : PoolKind::large;
-  Block* block = take_cached(kind, stream, rounded);
+  Block* block = serve_cached(kind, stream, rounded);
   if (LIMPID_UNLIKELY(!block)) {
     block = take_new(kind, stream, rounded);
     if (!block) return nullptr;
-  }
-  bool was_split = block->is_split();
-  if (should_split(*block, rounded)) {
-    // The front is handed out.
-    Block* rest = block;
-    block = new_block();
-    block->ptr = rest->ptr;
-    block->size = rounded;
-    block->stream = rest->stream;
-    block->pool = rest->pool;
-    block->segment = rest->segment;
-    block->prev = rest->prev;
-    block->next = rest;
-    if (block->prev) {
-      block->prev->next = block;
-    } else {
-      block->segment->first = block;
-    }
-    rest->prev = block;
-    rest->ptr = static_cast<char*>(rest->ptr) + rounded;
-    rest->size -= rounded;
-    add_free(rest);
-    if (was_split) {
-      books_.inactive_split(kind, 0, -static_cast<std::int64_t>(rounded));
-    } else {
+    if (should_split(*block, rounded)) {
+      Block* rest = block;
+      block = split_front(rest, rounded);
+      Pool& pool = pool_of(kind);
+      set_free_keys(pool, rest);
+      list_of(pool, stream).insert(rest);
+      books_.free_added(*rest);
       books_.inactive_split(kind, 1, static_cast<std::int64_t>(rest->size));
     }
-  } else if (was_split) {
-    books_.inactive_split(kind, -1, -static_cast<std::int64_t>(block->size));
   }
   block->state = BlockState::allocated;
   block->requested = bytes;
@@ -142,9 +122,30 @@ Block* NativePolicy::allocate(std::size_t bytes, StreamId stream) {
   return block;
 }
 
-// Best fit: the smallest block of the stream that is large enough; among equals the first in the oldest segment. Only this one candidate is
-// tested against the limits for oversize blocks.
-Block* NativePolicy::take_cached(PoolKind kind, StreamId stream, std::size_t rounded) {
+// Hands out the front of a free block as a new block; the rest stays what it was.
+Block* NativePolicy::split_front(Block* rest, std::size_t rounded) {
+  Block* block = new_block();
+  block->ptr = rest->ptr;
+  block->size = rounded;
+  block->stream = rest->stream;
+  block->pool = rest->pool;
+  block->segment = rest->segment;
+  block->prev = rest->prev;
+  block->next = rest;
+  if (block->prev) {
+    block->prev->next = block;
+  } else {
+    block->segment->first = block;
+  }
+  rest->prev = block;
+  rest->ptr = static_cast<char*>(rest->ptr) + rounded;
+  rest->size -= rounded;
+  return block;
+}
+
+// Best fit: the smallest block of the stream that is large enough; among equals the first in the oldest segment. Only
+// this one candidate is tested against the limits for oversize blocks.
+Block* NativePolicy::serve_cached(PoolKind kind, StreamId stream, std::size_t rounded) {
   Pool& pool = pool_of(kind);
   if (LIMPID_UNLIKELY(collects_garbage())) pool.searches++;
   FreeList& list = list_of(pool, stream);
@@ -152,19 +153,33 @@ Block* NativePolicy::take_cached(PoolKind kind, StreamId stream, std::size_t rou
   if (list.is_end(at)) return nullptr;
   Block* block = list[at];
   std::size_t limit = settings_.max_split_size;
-  if (rounded < limit ? block->size >= limit : block->size - rounded >= settings_.max_non_split_rounding) return nullptr;
-  list.erase(at);
-  books_.free_removed(*block);
+  if (rounded < limit ? block->size >= limit : block->size - rounded >= settings_.max_non_split_rounding)
+    return nullptr;
+  bool was_split = block->is_split();
+  if (should_split(*block, rounded)) {
+    Block* rest = block;
+    books_.free_removed(*rest);
+    block = split_front(rest, rounded);
+    set_free_keys(pool, rest);
+    list.replace(at, rest);
+    books_.free_added(*rest);
+    if (was_split) {
+      books_.inactive_split(kind, 0, -static_cast<std::int64_t>(rounded));
+    } else {
+      books_.inactive_split(kind, 1, static_cast<std::int64_t>(rest->size));
+    }
+  } else {
+    list.erase(at);
+    books_.free_removed(*block);
+    if (was_split) books_.inactive_split(kind, -1, -static_cast<std::int64_t>(block->size));
+  }
   return block;
 }
 
 void NativePolicy::free(Block* block) noexcept {
   if (LIMPID_LIKELY(!block->stream_uses)) {
-    std::size_t size = block->size;
-    PoolKind kind = block->pool;
-    std::size_t requested = block->requested;
+    books_.deactivated(block->pool, block->size, block->requested);
     make_free(block);
-    books_.deactivated(kind, size, requested);
     return;
   }
   block->state = BlockState::pending;
@@ -176,7 +191,7 @@ void NativePolicy::free(Block* block) noexcept {
   }
 }
 
-Block* NativePolicy::absorb(Block* block, Block* neighbour) {
+void NativePolicy::absorb(Block* block, Block* neighbour) {
   if (neighbour == block->prev) {
     block->ptr = neighbour->ptr;
     block->prev = neighbour->prev;
@@ -191,19 +206,36 @@ Block* NativePolicy::absorb(Block* block, Block* neighbour) {
   }
   block->size += neighbour->size;
   delete_block(neighbour);
-  return block;
 }
 
 void NativePolicy::make_free(Block* block) {
+  Pool& pool = pool_of(block->pool);
+  FreeList& list = list_of(pool, block->stream);
   std::int64_t blocks = 0, bytes = 0;
-  for (Block* neighbour : {block->prev, block->next}) {
-    if (!neighbour || neighbour->state != BlockState::free) continue;
-    remove_free(neighbour);
+  Block* prev = block->prev && block->prev->state == BlockState::free ? block->prev : nullptr;
+  Block* next = block->next && block->next->state == BlockState::free ? block->next : nullptr;
+  if (prev && next) {
+    remove_free(prev);
+    blocks--;
+    bytes -= static_cast<std::int64_t>(prev->size);
+    absorb(block, prev);
+    prev = nullptr;
+  }
+  if (Block* neighbour = prev ? prev : next) {
+    // Takes the neighbour's place in the list: one search instead of two.
+    FreeList::Position at = list.find(neighbour);
+    LIMPID_ASSERT(!list.is_end(at));
+    books_.free_removed(*neighbour);
     blocks--;
     bytes -= static_cast<std::int64_t>(neighbour->size);
     absorb(block, neighbour);
+    set_free_keys(pool, block);
+    list.replace(at, block);
+  } else {
+    set_free_keys(pool, block);
+    list.insert(block);
   }
-  add_free(block);
+  books_.free_added(*block);
   if (block->is_split()) {
     blocks++;
     bytes += static_cast<std::int64_t>(block->size);
@@ -297,8 +329,7 @@ bool NativePolicy::release_oversize(PoolKind kind, StreamId stream, std::size_t 
 // Gives back whole free blocks of the large pool that have lain unused longer than the mean, pass by pass, until the
 // reserved bytes are below the threshold or a pass finds none. Does not wait for anything.
 void NativePolicy::collect_garbage() {
-  auto threshold =
-      static_cast<std::size_t>(settings_.garbage_collection_threshold * static_cast<double>(*limit_));
+  auto threshold = static_cast<std::size_t>(settings_.garbage_collection_threshold * static_cast<double>(*limit_));
   if (books_.rows.reserved <= threshold) return;
   std::size_t target = books_.rows.reserved - threshold, reclaimed = 0;
   Pool& pool = pool_of(PoolKind::large);
@@ -383,11 +414,9 @@ void NativePolicy::retry_deferred() {
 
 void NativePolicy::event_done(Block* block) {
   if (block->event_count > 0 || block->stream_uses) return;
-  std::size_t size = block->size, requested = block->requested;
-  PoolKind kind = block->pool;
-  books_.pending_ends(size);
+  books_.pending_ends(block->size);
+  books_.deactivated(block->pool, block->size, block->requested);
   make_free(block);
-  books_.deactivated(kind, size, requested);
 }
 
 void NativePolicy::process_events() {
@@ -442,9 +471,10 @@ void NativePolicy::check() const {
         bool ok = block->state == BlockState::free && block->stream == list->stream &&
                   static_cast<std::size_t>(block->pool) == p && !block->stream_uses && block->event_count == 0;
         LIMPID_CHECK(ok, InternalError, "[native policy] a block of ", block->size, " bytes is in the wrong free list");
-        bool ordered = !former || former->size < block->size ||
-                       (former->size == block->size && former->order < block->order);
-        LIMPID_CHECK(ordered, InternalError, "[native policy] the free list is out of order at ", block->size, " bytes");
+        bool ordered =
+            !former || former->size < block->size || (former->size == block->size && former->order < block->order);
+        LIMPID_CHECK(ordered, InternalError, "[native policy] the free list is out of order at ", block->size,
+                     " bytes");
         former = block;
       });
     }

@@ -1,10 +1,9 @@
 // PyTorch's native caching policy, event for event (c10/cuda/CUDACachingAllocator of PyTorch 2.15, observed through its
-// own logs, tests/golden/allocator): two pools, best fit inside a stream, splitting, merging with free neighbours, frees
-// that wait for other streams, garbage collection, and the order of resorts when the device is out of memory. Expandable
-// segments are not part of it.
-// Nothing depends on addresses, so that a dry run and a live run take the same decisions: among blocks of one size the
-// first in the oldest segment wins (PyTorch: the lowest address), and pending events are polled in order of stream id
-// (PyTorch: the order of a hash table).
+// own logs, tests/golden/allocator): two pools, best fit inside a stream, splitting, merging with free neighbours,
+// frees that wait for other streams, garbage collection, and the order of resorts when the device is out of memory.
+// Expandable segments are not part of it. Nothing depends on addresses, so that a dry run and a live run take the same
+// decisions: among blocks of one size the first in the oldest segment wins (PyTorch: the lowest address), and pending
+// events are polled in order of stream id (PyTorch: the order of a hash table).
 #pragma once
 
 #include <array>
@@ -20,9 +19,10 @@ namespace limpid::memory {
 class NativePolicy final : public Policy {
  public:
   static constexpr std::size_t kMinBlock = 512;
-  static constexpr std::size_t kSmallRequest = std::size_t{1} << 20;   // the largest request of the small pool
+  static constexpr std::size_t kSmallRequest = std::size_t{1} << 20;  // the largest request of the small pool
   static constexpr std::size_t kSmallSegment = std::size_t{2} << 20;
-  static constexpr std::size_t kOwnSegment = std::size_t{10} << 20;    // requests from here on get a segment of their size
+  static constexpr std::size_t kOwnSegment = std::size_t{10}
+                                             << 20;  // requests from here on get a segment of their size
   static constexpr std::size_t kSegmentRounding = std::size_t{2} << 20;
 
   explicit NativePolicy(const PolicyContext& context);
@@ -69,7 +69,7 @@ class NativePolicy final : public Policy {
     return last && last->stream == stream ? last->blocks : find_list(pool, stream);
   }
   FreeList& find_list(Pool& pool, StreamId stream);
-  Block* take_cached(PoolKind kind, StreamId stream, std::size_t rounded);
+  Block* serve_cached(PoolKind kind, StreamId stream, std::size_t rounded);
   Block* take_new(PoolKind kind, StreamId stream, std::size_t rounded);
   Block* reserve_segment(PoolKind kind, StreamId stream, std::size_t bytes, bool is_retry);
   bool release_oversize(PoolKind kind, StreamId stream, std::size_t rounded);
@@ -77,10 +77,11 @@ class NativePolicy final : public Policy {
   void release_segment(Block* block);
   void release_whole_segments(Pool& pool);
 
-  void add_free(Block* block);
+  Block* split_front(Block* block, std::size_t rounded);
+  void set_free_keys(Pool& pool, Block* block);
   void remove_free(Block* block);
   void make_free(Block* block);  // merges, and into the list
-  Block* absorb(Block* block, Block* neighbour);
+  void absorb(Block* block, Block* neighbour);
 
   void insert_events(Block* block);
   void retry_deferred();
@@ -96,6 +97,7 @@ class NativePolicy final : public Policy {
   Books& books_;
   std::array<Pool, 2> pools_;
   std::optional<std::uint64_t> limit_;
+  bool has_divisions_ = false;  // some size is rounded to divisions
   std::vector<std::unique_ptr<Segment>> segments_;
   std::vector<StreamEvents> events_;  // ordered by stream; only streams with pending events
   std::vector<Block*> deferred_;      // freed while the device could not record an event

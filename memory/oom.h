@@ -1,5 +1,5 @@
-// The error of a request that could not be served, with what one needs to see why: the true request, where memory is, and
-// who holds most of it. The allocator is unchanged by the failure, except that its cache was given back.
+// The error of a request that could not be served, with what one needs to see why: the true request, where memory is,
+// and who holds most of it. The allocator is unchanged by the failure, except that its cache was given back.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct OutOfMemoryInfo {
   std::uint64_t device_free = 0;  // not reserved by anybody
   std::uint64_t capacity = 0;
   std::optional<std::uint64_t> limit;  // of the memory fraction
-  std::uint64_t largest_free = 0;  // largest free block inside reserved
+  std::uint64_t largest_free = 0;      // largest free block inside reserved
   Role role = Role::other;
   std::string name;
   Scope scope;                  // of the request

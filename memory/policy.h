@@ -30,8 +30,8 @@ class Policy {
   virtual const char* name() const = 0;
   // The size of a request after rounding, without slack.
   virtual std::size_t round(std::size_t bytes) const = 0;
-  // A block with ptr, size, requested, rounded, stream, pool and state set; nullptr when the device is out of memory and
-  // giving back the cache did not help. bytes > 0.
+  // A block with ptr, size, requested, rounded, stream, pool and state set; nullptr when the device is out of memory
+  // and giving back the cache did not help. bytes > 0.
   virtual Block* allocate(std::size_t bytes, StreamId stream) = 0;
   virtual void free(Block* block) noexcept = 0;
   virtual void record_stream(Block* block, StreamId stream) = 0;

@@ -30,11 +30,11 @@ double parse_real(std::string_view key, std::string_view text) {
   return value;
 }
 
-// "64:8,256:4,>:1": keys are MiB and powers of two; the first value also holds below its key, ">" from the last key on.
+// "64:8,256:4,>:1": keys are MiB and powers of two; the first value also holds below its key, ">" above the last key.
 void parse_divisions(std::string_view list, std::array<std::size_t, 16>& out) {
   static constexpr std::string_view kKey = "roundup_power2_divisions";
   bool first = true;
-  std::size_t last = 0;
+  std::size_t after_last = 1;
   while (!list.empty()) {
     std::size_t comma = std::min(list.find(','), list.size());
     std::string_view item = list.substr(0, comma);
@@ -44,7 +44,7 @@ void parse_divisions(std::string_view list, std::array<std::size_t, 16>& out) {
                  " expects a list of MiB:divisions, got '", item, "'");
     std::size_t divisions = parse_integer(kKey, item.substr(colon + 1));
     if (item.substr(0, colon) == ">") {
-      std::fill(out.begin() + static_cast<std::ptrdiff_t>(last), out.end(), divisions);
+      std::fill(out.begin() + static_cast<std::ptrdiff_t>(after_last), out.end(), divisions);
       continue;
     }
     std::size_t mib = parse_integer(kKey, item.substr(0, colon));
@@ -54,7 +54,7 @@ void parse_divisions(std::string_view list, std::array<std::size_t, 16>& out) {
     if (first) std::fill(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(index), divisions);
     first = false;
     out[index] = divisions;
-    last = index;
+    after_last = index + 1;
   }
 }
 
@@ -67,14 +67,15 @@ std::size_t AllocatorSettings::divisions_for(std::size_t bytes) const {
 }
 
 void AllocatorSettings::validate() const {
-  LIMPID_CHECK(large_segment_size > 10 * kMiB && large_segment_size % (2 * kMiB) == 0, ArgumentError,
-               "[allocator settings] large_segment_size must be a multiple of 2 MiB above 10 MiB, got ",
-               large_segment_size, " bytes");
+  LIMPID_CHECK(large_segment_size > 10 * kMiB && large_segment_size % kMiB == 0, ArgumentError,
+               "[allocator settings] large_segment_size must be whole MiB and above 10 MiB, got ", large_segment_size,
+               " bytes");
   LIMPID_CHECK(max_split_size >= large_segment_size, ArgumentError,
                "[allocator settings] max_split_size must be at least large_segment_size, ", large_segment_size,
                " bytes, got ", max_split_size);
-  LIMPID_CHECK(max_non_split_rounding <= kMaxMiB * 1024, ArgumentError,
-               "[allocator settings] max_non_split_rounding is out of range: ", max_non_split_rounding, " bytes");
+  LIMPID_CHECK(max_non_split_rounding >= large_segment_size, ArgumentError,
+               "[allocator settings] max_non_split_rounding must be at least large_segment_size, ", large_segment_size,
+               " bytes, got ", max_non_split_rounding);
   LIMPID_CHECK(garbage_collection_threshold >= 0 && garbage_collection_threshold < 1, ArgumentError,
                "[allocator settings] garbage_collection_threshold must be in (0, 1), or 0 for off, got ",
                garbage_collection_threshold);
@@ -92,6 +93,7 @@ AllocatorSettings parse_allocator_settings(std::string_view raw) {
     if (!std::isspace(static_cast<unsigned char>(c))) text += c;
   }
   AllocatorSettings settings;
+  bool has_rounding = false;
   std::string_view rest = text;
   while (!rest.empty()) {
     std::size_t colon = rest.find(':');
@@ -120,6 +122,7 @@ AllocatorSettings parse_allocator_settings(std::string_view raw) {
       settings.max_split_size = parse_integer(key, value) * kMiB;
     } else if (key == "max_non_split_rounding_mb") {
       settings.max_non_split_rounding = parse_integer(key, value) * kMiB;
+      has_rounding = true;
     } else if (key == "large_segment_size_mb") {
       settings.large_segment_size = parse_integer(key, value) * kMiB;
     } else if (key == "garbage_collection_threshold") {
@@ -138,11 +141,13 @@ AllocatorSettings parse_allocator_settings(std::string_view raw) {
       LIMPID_CHECK(value == "native", ArgumentError, "[allocator settings] backend must be native, got '", value, "'");
     } else if (key == "expandable_segments") {
       LIMPID_CHECK(value == "False", ArgumentError,
-                   "[allocator settings] the native policy has no expandable segments: expected False, got '", value, "'");
+                   "[allocator settings] the native policy has no expandable segments: expected False, got '", value,
+                   "'");
     } else {
       LIMPID_THROW(ArgumentError, "[allocator settings] unknown key '", key, "'");
     }
   }
+  if (!has_rounding) settings.max_non_split_rounding = settings.large_segment_size;
   settings.validate();
   return settings;
 }

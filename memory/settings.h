@@ -14,11 +14,12 @@ struct AllocatorSettings {
   static constexpr std::size_t kNoSplitLimit = SIZE_MAX;
 
   std::size_t max_split_size = kNoSplitLimit;  // bytes; blocks of this size and more are never split ("oversize")
-  std::size_t max_non_split_rounding = std::size_t{20} << 20;  // slack when a cached oversize block serves a request
+  // Slack allowed when a cached oversize block serves a request; at least large_segment_size, and by default the same.
+  std::size_t max_non_split_rounding = std::size_t{20} << 20;
   // Sizes are rounded to equal divisions between powers of two; one number an interval [2^k, 2^(k+1)) MiB, the first
   // also for everything below 1 MiB, the last for everything above. 0 and 1: rounding to 512 bytes.
   std::array<std::size_t, 16> roundup_power2_divisions{};
-  double garbage_collection_threshold = 0;  // 0 = off; works only with a memory fraction
+  double garbage_collection_threshold = 0;                 // 0 = off; works only with a memory fraction
   std::size_t large_segment_size = std::size_t{20} << 20;  // segment for requests between 1 and 10 MiB
   double per_process_memory_fraction = 1.0;
 

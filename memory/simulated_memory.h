@@ -61,7 +61,7 @@ class SimulatedMemory final : public MemoryDevice {
   std::uint64_t next_range_ = 0x600000000000;
   std::map<std::uint64_t, std::uint64_t> segments_;  // address -> rounded bytes
   std::map<std::uint64_t, std::uint64_t> ranges_;
-  std::set<std::uint64_t> pages_;  // mapped pages
+  std::set<std::uint64_t> pages_;   // mapped pages
   std::map<EventId, bool> events_;  // -> reached
   EventId next_event_ = 1;
   bool events_pending_ = false;

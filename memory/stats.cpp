@@ -56,8 +56,9 @@ void put(std::map<std::string, std::int64_t>& out, const std::string& prefix, co
 
 const char* to_string(Metric metric) {
   static constexpr const char* kNames[kMetricCount] = {
-      "allocation",     "segment",      "active",               "inactive_split", "allocated_bytes",
-      "reserved_bytes", "active_bytes", "inactive_split_bytes", "requested_bytes"};
+      "allocation",      "segment",        "active",       "inactive_split",
+      "allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes",
+      "requested_bytes"};
   return kNames[static_cast<int>(metric)];
 }
 
@@ -66,7 +67,8 @@ std::map<std::string, std::int64_t> memory_stats(const Stats& stats) {
   std::map<std::string, std::int64_t> out;
   for (int m = 0; m < kMetricCount; m++) {
     for (std::size_t s = 0; s < 3; s++) {
-      put(out, std::string(to_string(static_cast<Metric>(m))) + "." + kScopes[s], stats.metrics[static_cast<std::size_t>(m)][s]);
+      put(out, std::string(to_string(static_cast<Metric>(m))) + "." + kScopes[s],
+          stats.metrics[static_cast<std::size_t>(m)][s]);
     }
   }
   put(out, "oversize_allocations", stats.oversize_allocations);
@@ -104,9 +106,9 @@ std::string memory_summary(const Stats& stats, const std::string& device, bool a
   line(out, padded("                  limpid memory summary, device " + device, kWidth));
   line(out, rule);
   char counts[128];
-  std::snprintf(counts, sizeof counts, "              OOMs: %-12lld      |         device retries: %-8lld      ",
+  std::snprintf(counts, sizeof counts, "                 OOMs: %-12lld |            device retries: %-8lld  ",
                 static_cast<long long>(stats.num_ooms), static_cast<long long>(stats.num_alloc_retries));
-  line(out, padded(counts, kWidth));
+  line(out, counts);
   line(out, double_rule);
   line(out, "        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  ");
   for (const Row& r : kRows) {

@@ -10,15 +10,24 @@ namespace limpid::memory {
 
 const char* to_string(TraceKind kind) {
   switch (kind) {
-    case TraceKind::alloc: return "alloc";
-    case TraceKind::free: return "free";
-    case TraceKind::role: return "role";
-    case TraceKind::name: return "name";
-    case TraceKind::record_stream: return "record_stream";
-    case TraceKind::segment_alloc: return "segment_alloc";
-    case TraceKind::segment_free: return "segment_free";
-    case TraceKind::retry: return "retry";
-    case TraceKind::oom: return "oom";
+    case TraceKind::alloc:
+      return "alloc";
+    case TraceKind::free:
+      return "free";
+    case TraceKind::role:
+      return "role";
+    case TraceKind::name:
+      return "name";
+    case TraceKind::record_stream:
+      return "record_stream";
+    case TraceKind::segment_alloc:
+      return "segment_alloc";
+    case TraceKind::segment_free:
+      return "segment_free";
+    case TraceKind::retry:
+      return "retry";
+    case TraceKind::oom:
+      return "oom";
   }
   return "?";
 }

@@ -1,6 +1,6 @@
-// The always-on record of what the allocator did: a ring of fixed-size, address-free records (ids and interned names, no
-// pointers), so that a trace can be replayed under any policy. A sink receives every record once, in halves of the ring.
-// Appending is the allocator's business; everything public takes the allocator's lock.
+// The always-on record of what the allocator did: a ring of fixed-size, address-free records (ids and interned names,
+// no pointers), so that a trace can be replayed under any policy. A sink receives every record once, in halves of the
+// ring. Appending is the allocator's business; everything public takes the allocator's lock.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +25,8 @@ enum class TraceKind : std::uint8_t {
   record_stream,  // id: the block is also used on this stream
   segment_alloc,  // id of the segment, its bytes
   segment_free,   // id of the segment, its bytes
-  retry,          // the device was out of memory; the cache was given back and the call made again; bytes of the segment
-  oom,            // the request failed; requested bytes
+  retry,  // the device was out of memory; the cache was given back and the call made again; bytes of the segment
+  oom,    // the request failed; requested bytes
 };
 const char* to_string(TraceKind kind);
 
@@ -61,8 +61,8 @@ class Trace {
   void flush();                              // gives the sink what it has not seen yet
 
   // For the allocator, under its lock.
-  LIMPID_INLINE void append(TraceKind kind, std::uint64_t id, std::uint64_t bytes, Role role, NameId name, StreamId stream,
-                            const Scope& scope) {
+  LIMPID_INLINE void append(TraceKind kind, std::uint64_t id, std::uint64_t bytes, Role role, NameId name,
+                            StreamId stream, const Scope& scope) {
     if (LIMPID_UNLIKELY(!ring_)) make_ring();
     TraceRecord& r = ring_[static_cast<std::size_t>(total_) & mask_];
     r.id = id;

@@ -24,10 +24,11 @@ struct Event {
 };
 
 inline std::string to_string(const Event& e) {
-  static constexpr const char* kNames[] = {"seg",   "off",          "alloc",   "res",     "active",
-                                           "segs",  "inactive",     "retries", "mallocs", "frees"};
+  static constexpr const char* kNames[] = {"seg",  "off",      "alloc",   "res",     "active",
+                                           "segs", "inactive", "retries", "mallocs", "frees"};
   std::string out = e.error;
-  for (std::size_t i = 0; i < e.values.size(); i++) out += std::string(" ") + kNames[i] + " " + std::to_string(e.values[i]);
+  for (std::size_t i = 0; i < e.values.size(); i++)
+    out += std::string(" ") + kNames[i] + " " + std::to_string(e.values[i]);
   return out;
 }
 

@@ -22,7 +22,8 @@ void replay(const std::string& name, const std::string& settings, std::uint64_t 
   for (std::size_t i = 0; i < steps.size(); i++) {
     Event event = player.play(steps[i].command);
     INFO(name << " event " << i << ": " << steps[i].command);
-    REQUIRE_MESSAGE(event == steps[i].event, "limpid  " << to_string(event) << "\nPyTorch " << to_string(steps[i].event));
+    REQUIRE_MESSAGE(event == steps[i].event,
+                    "limpid  " << to_string(event) << "\nPyTorch " << to_string(steps[i].event));
     if (i % 64 == 0) player.allocator.check();
   }
   player.allocator.check();
