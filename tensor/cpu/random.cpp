@@ -123,18 +123,15 @@ void dropout(Tensor& out, const Tensor& x, double p, std::uint64_t key, std::int
     const bool plain = out.is_contiguous() && x.is_contiguous();
     parallel_chunks(n, kGrainCostly, [&](std::int64_t begin, std::int64_t end) {
       LogicalWalk out_walk(out, plain ? 0 : begin), in_walk(x, plain ? 0 : begin);
-      Philox4 block{};
-      std::uint64_t loaded = ~std::uint64_t{0};
-      for (std::int64_t i = begin; i < end; i++) {
+      for (std::int64_t i = begin; i < end;) {
         std::uint64_t counter = base + static_cast<std::uint64_t>(i);
-        if (counter / 4 != loaded) {
-          loaded = counter / 4;
-          block = philox(key, loaded);
+        Philox4 block = philox(key, counter / 4);
+        for (std::uint64_t lane = counter % 4; lane < 4 && i < end; lane++, i++) {
+          std::int64_t to = plain ? i : out_walk.offset(), from = plain ? i : in_walk.offset();
+          bool keep = uniform_from_bits(block.v[lane]) >= threshold;
+          y[to] = keep ? static_cast<T>(static_cast<C>(in[from]) * factor) : static_cast<T>(C(0));
+          if (!plain) out_walk.next(), in_walk.next();
         }
-        bool keep = uniform_from_bits(block.v[counter % 4]) >= threshold;
-        std::int64_t to = plain ? i : out_walk.offset(), from = plain ? i : in_walk.offset();
-        y[to] = keep ? static_cast<T>(static_cast<C>(in[from]) * factor) : static_cast<T>(C(0));
-        if (!plain) out_walk.next(), in_walk.next();
       }
     });
   });
