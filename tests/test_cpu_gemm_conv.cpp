@@ -3,6 +3,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include <hwy/targets.h>
+
 #include <limpid/base/error.h>
 #include <limpid/tensor/cpu/conv.h>
 #include <limpid/tensor/cpu/gemm.h>
@@ -287,4 +289,21 @@ TEST_CASE("convolution without images writes nothing but a zero weight gradient"
   Guarded<unsigned char> ws2(static_cast<std::int64_t>(forward.workspace_bytes));
   conv2d_forward<float>(d, forward, nullptr, w.data(), nullptr, nullptr, ws2.data());
   CHECK((ws.intact() && ws2.intact() && dw.intact()));
+}
+
+TEST_CASE("the kernels of the build's baseline give the same results within rounding") {
+  hwy::DisableTargets(HWY_AVX2 | HWY_AVX3);
+  Random random(12);
+  for (int form = 0; form < 4; ++form) {
+    check_gemm<float>(70, 83, 300, form & 1, form & 2, form == 1, true, 2, random);
+    check_gemm<double>(23, 41, 77, form & 1, form & 2, form == 2, true, 1, random);
+    check_gemm<float>(3, 20, 50, form & 1, form & 2, form == 3, true, 1, random);
+  }
+  for (std::int64_t c : {3, 16, 40, 150}) {
+    const ConvDesc d{.n = 2, .c = c, .h = 9, .w = 10, .k = 133, .r = 3, .s = 3, .pad_h = 1, .pad_w = 1};
+    check_conv<float>(d, random);
+    check_conv<double>(d, random);
+  }
+  check_conv<float>({.n = 2, .c = 20, .h = 9, .w = 10, .k = 20, .r = 3, .s = 3, .stride_h = 2, .groups = 20}, random);
+  hwy::DisableTargets(0);
 }

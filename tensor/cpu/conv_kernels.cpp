@@ -79,38 +79,39 @@ struct RowWriter {
   }
 };
 
-// A short patch (first layers): gathered in a buffer of constant size, then stored by whole lines.
+// A short patch (first layers): element by element, with tables of source and destination offsets. Columns beyond the
+// depth are left alone: no product reads them.
 inline constexpr std::int64_t kShortPatch = 160;
 
 template <class T>
 void pack_short(const PatchMap& m, const T* x, std::int64_t p0, std::int64_t count, T* dst) {
   constexpr std::int64_t P = kPanel<T>;
-  const std::int64_t depth = m.depth(), lines = panels<T>(depth), run = m.ns * m.cn;
-  const bool merged = m.dtx == 1 && m.cn == m.ct;
-  alignas(64) T buffer[kShortPatch + 64] = {};
-  for (std::int64_t p = 0; p < count; ++p) {
-    const std::int64_t q = p0 + p, j = q % m.gw, i = q / m.gw % m.gh, n = q / (m.gw * m.gh);
-    const std::int64_t x0 = j * m.sx + m.tx0, x1 = x0 + (m.ns - 1) * m.dtx;
-    T* out = buffer;
-    for (std::int64_t r = 0; r < m.nr; ++r) {
-      const std::int64_t y = i * m.sy + m.ty0 + r * m.dty;
-      const T* line = x + (n * m.ih + y) * m.iw * m.ct;
-      if (y < 0 || y >= m.ih) {
-        for (std::int64_t e = 0; e < run; ++e) out[e] = T(0);
-        out += run;
-      } else if (merged && x0 >= 0 && x1 < m.iw) {
-        const T* src = line + x0 * m.ct;
-        for (std::int64_t e = 0; e < run; ++e) out[e] = src[e];
-        out += run;
-      } else {
-        for (std::int64_t s = 0; s < m.ns; ++s, out += m.cn) {
-          const std::int64_t xx = x0 + s * m.dtx;
-          const bool inside = xx >= 0 && xx < m.iw;
-          for (std::int64_t c = 0; c < m.cn; ++c) out[c] = inside ? line[xx * m.ct + c] : T(0);
-        }
+  const std::int64_t depth = m.depth();
+  std::int32_t from[kShortPatch], to[kShortPatch];
+  std::int16_t row_of[kShortPatch], col_of[kShortPatch];
+  for (std::int64_t k = 0; k < depth; ++k) {
+    const std::int64_t c = k % m.cn, s = k / m.cn % m.ns, r = k / (m.cn * m.ns);
+    from[k] = static_cast<std::int32_t>((r * m.dty * m.iw + s * m.dtx) * m.ct + c);
+    to[k] = static_cast<std::int32_t>(k / P * count * P + k % P);
+    row_of[k] = static_cast<std::int16_t>(r), col_of[k] = static_cast<std::int16_t>(s);
+  }
+  std::int64_t j = p0 % m.gw, i = p0 / m.gw % m.gh, n = p0 / (m.gw * m.gh);
+  for (std::int64_t p = 0; p < count; ++p, dst += P) {
+    const std::int64_t y0 = i * m.sy + m.ty0, x0 = j * m.sx + m.tx0;
+    const std::int64_t base = ((n * m.ih + y0) * m.iw + x0) * m.ct;
+    if (y0 >= 0 && x0 >= 0 && y0 + (m.nr - 1) * m.dty < m.ih && x0 + (m.ns - 1) * m.dtx < m.iw) {
+      const T* src = x + base;
+      for (std::int64_t k = 0; k < depth; ++k) dst[to[k]] = src[from[k]];
+    } else {
+      for (std::int64_t k = 0; k < depth; ++k) {
+        const std::int64_t yy = y0 + row_of[k] * m.dty, xx = x0 + col_of[k] * m.dtx;
+        dst[to[k]] = yy >= 0 && yy < m.ih && xx >= 0 && xx < m.iw ? x[base + from[k]] : T(0);
       }
     }
-    for (std::int64_t l = 0; l < lines; ++l) copy_panel_row(buffer + l * P, dst + (l * count + p) * P);
+    if (++j == m.gw) {
+      j = 0;
+      if (++i == m.gh) i = 0, ++n;
+    }
   }
 }
 

@@ -123,8 +123,8 @@ void transpose(std::int64_t rows, std::int64_t cols, const T* x, std::int64_t x_
       const T* src = x + i0 * x_row + j0;
       T* dst = y + j0 * y_row + i0;
       if (in == B && jn == B) {
-        for (std::int64_t j = 0; j < B; ++j) {
-          for (std::int64_t i = 0; i < B; ++i) dst[j * y_row + i] = src[i * x_row + j];
+        for (std::int64_t j = 0; j < B; j += 4) {
+          for (std::int64_t i = 0; i < B; i += 4) transpose4(src + i * x_row + j, x_row, dst + j * y_row + i, y_row);
         }
       } else {
         for (std::int64_t j = 0; j < jn; ++j) {

@@ -48,7 +48,7 @@ HWY_BEFORE_NAMESPACE();
 namespace limpid::cpu::HWY_NAMESPACE {
 
 // Rows whose sums are taken in T before they are added to doubles.
-inline constexpr std::int64_t kRun = 32;
+inline constexpr std::int64_t kRun = 64;
 
 // One vector of channels at a time: sums of a run of rows in registers.
 template <class T>
@@ -56,17 +56,32 @@ HWY_INLINE Vec<T> load_channels(const T* p, std::int64_t part) {
   return part == kLanes<T> ? hn::LoadU(Tag<T>(), p) : load_part(p, part);
 }
 
+// Adds the first `part` lanes, as doubles, to out.
+template <class T>
+HWY_INLINE void add_lanes(Vec<T> v, double* out, std::int64_t part) {
+  HWY_ALIGN T lanes[kLanes<T>];
+  hn::Store(v, Tag<T>(), lanes);
+  if (part >= kLanes<T>) {
+    for (std::int64_t j = 0; j < kLanes<T>; ++j) out[j] += static_cast<double>(lanes[j]);
+  } else {
+    for (std::int64_t j = 0; j < part; ++j) out[j] += static_cast<double>(lanes[j]);
+  }
+}
+
 // Two passes over a run of rows that fits in the cache (mean, then deviations), runs merged in double.
 template <class T>
 void statistics(std::int64_t rows, std::int64_t channels, const T* x, double* stats) {
   constexpr std::int64_t L = kLanes<T>;
   const Tag<T> d;
-  HWY_ALIGN T means[kLanes<T>];
-  HWY_ALIGN T squares[kLanes<T>];
+  double* mean_all = stats + channels;
+  double* m2_all = stats + 2 * channels;
   for (std::int64_t i = 0; i < 3 * channels; ++i) stats[i] = 0;
+  for (std::int64_t c = 0; c < channels; ++c) stats[c] = static_cast<double>(rows);
   for (std::int64_t r0 = 0; r0 < rows; r0 += kRun) {
     const std::int64_t run = rows - r0 < kRun ? rows - r0 : kRun;
     const T* block = x + r0 * channels;
+    const double n = static_cast<double>(run), before = static_cast<double>(r0);
+    const double share = n / (before + n), weight = before * share, inverse_n = 1 / n;
     const auto inverse = hn::Set(d, T(1) / static_cast<T>(run));
     for (std::int64_t c = 0; c < channels; c += L) {
       const std::int64_t part = channels - c < L ? channels - c : L;
@@ -87,15 +102,18 @@ void statistics(std::int64_t rows, std::int64_t channels, const T* x, double* st
         const auto v0 = hn::Sub(load_channels(block + r * channels + c, part), mean);
         q0 = hn::MulAdd(v0, v0, q0), e0 = hn::Add(e0, v0);
       }
-      // The rounding error of the mean is what the deviations add up to.
-      HWY_ALIGN T errors[kLanes<T>];
-      hn::Store(mean, d, means), hn::Store(hn::Add(q0, q1), d, squares), hn::Store(hn::Add(e0, e1), d, errors);
-      const double n = static_cast<double>(run);
+      // The deviations add up to the rounding error of the mean. Runs are merged after Chan, Golub and LeVeque, 1983.
+      double means[kLanes<T>] = {}, squares[kLanes<T>] = {}, errors[kLanes<T>] = {};
+      add_lanes<T>(mean, means, L), add_lanes<T>(hn::Add(q0, q1), squares, L), add_lanes<T>(hn::Add(e0, e1), errors, L);
+      for (std::int64_t j = 0; j < L; ++j) {
+        const double error = errors[j] * inverse_n, m2 = squares[j] - error * errors[j];
+        means[j] += error;
+        squares[j] = m2 < 0 ? 0 : m2;
+      }
       for (std::int64_t j = 0; j < part; ++j) {
-        const double error = static_cast<double>(errors[j]) / n;
-        const double m2 = static_cast<double>(squares[j]) - error * error * n;
-        merge(n, static_cast<double>(means[j]) + error, m2 > 0 || m2 != m2 ? m2 : 0, stats[c + j], stats[channels + c + j],
-              stats[2 * channels + c + j]);
+        const double delta = means[j] - mean_all[c + j];
+        mean_all[c + j] += delta * share;
+        m2_all[c + j] += squares[j] + delta * delta * weight;
       }
     }
   }
@@ -104,37 +122,35 @@ void statistics(std::int64_t rows, std::int64_t channels, const T* x, double* st
 template <class T>
 void reduce(std::int64_t rows, std::int64_t channels, const T* x, const T* dy, const double* mean, const double* invstd,
             double* sums) {
-  constexpr std::int64_t L = kLanes<T>;
+  constexpr std::int64_t L = kLanes<T>, kChunk = 512;
   const Tag<T> d;
-  HWY_ALIGN T shift[kLanes<T>];
-  HWY_ALIGN T plain[kLanes<T>];
-  HWY_ALIGN T dots[kLanes<T>];
+  HWY_ALIGN T shift[kChunk + kLanes<T>] = {};
   for (std::int64_t i = 0; i < 2 * channels; ++i) sums[i] = 0;
-  for (std::int64_t r0 = 0; r0 < rows; r0 += kRun) {
-    const std::int64_t run = rows - r0 < kRun ? rows - r0 : kRun;
-    for (std::int64_t c = 0; c < channels; c += L) {
-      const std::int64_t part = channels - c < L ? channels - c : L;
-      for (std::int64_t j = 0; j < L; ++j) shift[j] = j < part ? static_cast<T>(mean[c + j]) : T(0);
-      const auto m = hn::Load(d, shift);
-      const T* px = x + r0 * channels + c;
-      const T* pg = dy + r0 * channels + c;
-      auto s0 = hn::Zero(d), s1 = s0, t0 = s0, t1 = s0;
-      std::int64_t r = 0;
-      for (; r + 2 <= run; r += 2, px += 2 * channels, pg += 2 * channels) {
-        const auto g0 = load_channels(pg, part), g1 = load_channels(pg + channels, part);
-        s0 = hn::Add(s0, g0), s1 = hn::Add(s1, g1);
-        t0 = hn::MulAdd(g0, hn::Sub(load_channels(px, part), m), t0);
-        t1 = hn::MulAdd(g1, hn::Sub(load_channels(px + channels, part), m), t1);
-      }
-      if (r < run) {
-        const auto g0 = load_channels(pg, part);
-        s0 = hn::Add(s0, g0);
-        t0 = hn::MulAdd(g0, hn::Sub(load_channels(px, part), m), t0);
-      }
-      hn::Store(hn::Add(s0, s1), d, plain), hn::Store(hn::Add(t0, t1), d, dots);
-      for (std::int64_t j = 0; j < part; ++j) {
-        sums[c + j] += static_cast<double>(plain[j]);
-        sums[channels + c + j] += static_cast<double>(dots[j]);
+  for (std::int64_t c0 = 0; c0 < channels; c0 += kChunk) {
+    const std::int64_t width = channels - c0 < kChunk ? channels - c0 : kChunk;
+    for (std::int64_t c = 0; c < width; ++c) shift[c] = static_cast<T>(mean[c0 + c]);
+    for (std::int64_t r0 = 0; r0 < rows; r0 += kRun) {
+      const std::int64_t run = rows - r0 < kRun ? rows - r0 : kRun;
+      for (std::int64_t c = 0; c < width; c += L) {
+        const std::int64_t part = width - c < L ? width - c : L;
+        const auto m = hn::Load(d, shift + c);
+        const T* px = x + r0 * channels + c0 + c;
+        const T* pg = dy + r0 * channels + c0 + c;
+        auto s0 = hn::Zero(d), s1 = s0, t0 = s0, t1 = s0;
+        std::int64_t r = 0;
+        for (; r + 2 <= run; r += 2, px += 2 * channels, pg += 2 * channels) {
+          const auto g0 = load_channels(pg, part), g1 = load_channels(pg + channels, part);
+          s0 = hn::Add(s0, g0), s1 = hn::Add(s1, g1);
+          t0 = hn::MulAdd(g0, hn::Sub(load_channels(px, part), m), t0);
+          t1 = hn::MulAdd(g1, hn::Sub(load_channels(px + channels, part), m), t1);
+        }
+        if (r < run) {
+          const auto g0 = load_channels(pg, part);
+          s0 = hn::Add(s0, g0);
+          t0 = hn::MulAdd(g0, hn::Sub(load_channels(px, part), m), t0);
+        }
+        add_lanes<T>(hn::Add(s0, s1), sums + c0 + c, part);
+        add_lanes<T>(hn::Add(t0, t1), sums + channels + c0 + c, part);
       }
     }
   }

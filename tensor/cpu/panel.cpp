@@ -54,12 +54,38 @@ inline constexpr int kRows = 3;  // 3 x 4 of 16 registers
 // Tile C[MR][P] = start + sum_k a_k b_k. kTransposed: a runs along the panel's columns (rows of the tile) and k along
 // its rows; otherwise rows of the tile are rows of the panel, and k crosses panels every P.
 // start: rows of initial values (row stride start_row, 0 repeats one row), or null for zeros.
+#if HWY_TARGET == HWY_SCALAR
+// Highway has no vectors here: plain arrays, which the compiler vectorises for the build's baseline.
+template <class T, int MR, bool kTransposed>
+HWY_NOINLINE void tile(std::int64_t k, const T* a, std::int64_t a_stride, const T* b, T* c, std::int64_t c_row,
+                       const T* start, std::int64_t start_row) {
+  constexpr std::int64_t P = kPanel<T>;
+  constexpr std::int64_t row_step = kTransposed ? 1 : P;
+  T sums[MR][kPanel<T>] = {};
+  if (start != nullptr) {
+    for (int r = 0; r < MR; ++r) {
+      for (std::int64_t j = 0; j < P; ++j) sums[r][j] = start[r * start_row + j];
+    }
+  }
+  for (std::int64_t i = 0; i < k; ++i, b += P) {
+    const T* at = kTransposed ? a + i * P : a + i / P * a_stride + i % P;
+    for (int r = 0; r < MR; ++r) {
+      const T x = at[r * row_step];
+      for (std::int64_t j = 0; j < P; ++j) sums[r][j] += x * b[j];
+    }
+  }
+  for (int r = 0; r < MR; ++r) {
+    for (std::int64_t j = 0; j < P; ++j) c[r * c_row + j] = sums[r][j];
+  }
+}
+#else
 template <class T, int MR, bool kTransposed>
 HWY_NOINLINE void tile(std::int64_t k, const T* a, std::int64_t a_stride, const T* b, T* c, std::int64_t c_row,
                        const T* start, std::int64_t start_row) {
   using V = Vec<T>;
   const Tag<T> d;
   constexpr int P = static_cast<int>(kPanel<T>), L = kLanes<T>, VR = kVecs<T>;
+  static_assert(VR <= 4, "a panel is at most four vectors");
   constexpr std::int64_t row_step = kTransposed ? 1 : P, k_step = kTransposed ? P : 1;
   LIMPID_ROWS(LIMPID_DECLARE)
   if (start != nullptr) {
@@ -87,6 +113,7 @@ HWY_NOINLINE void tile(std::int64_t k, const T* a, std::int64_t a_stride, const 
   }
   LIMPID_ROWS(LIMPID_STORE)
 }
+#endif
 
 template <class T>
 using TileFn = void (*)(std::int64_t, const T*, std::int64_t, const T*, T*, std::int64_t, const T*, std::int64_t);
@@ -207,18 +234,16 @@ template <class T>
 HWY_INLINE void pack_rows(std::int64_t rows, std::int64_t cols, const T* src, std::int64_t row_stride, T* dst,
                           std::int64_t stride) {
   constexpr std::int64_t P = kPanel<T>;
-  for (std::int64_t c0 = 0; c0 < cols; c0 += P) {
-    T* out = dst + c0 / P * stride;
-    const T* in = src + c0;
-    if (cols - c0 >= P) {
-      for (std::int64_t r = 0; r < rows; ++r) {
-        for (std::int64_t j = 0; j < P; ++j) out[r * P + j] = in[r * row_stride + j];
-      }
-    } else {
-      const std::int64_t n = cols - c0;
-      for (std::int64_t r = 0; r < rows; ++r) {
-        for (std::int64_t j = 0; j < P; ++j) out[r * P + j] = j < n ? in[r * row_stride + j] : T(0);
-      }
+  const std::int64_t whole = cols / P * P, rest = cols - whole;
+  // Row by row: a source row is read as one stream, whatever its stride.
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const T* in = src + r * row_stride;
+    T* out = dst + r * P;
+    for (std::int64_t c0 = 0; c0 < whole; c0 += P, in += P, out += stride) {
+      for (std::int64_t j = 0; j < P; ++j) out[j] = in[j];
+    }
+    if (rest > 0) {
+      for (std::int64_t j = 0; j < P; ++j) out[j] = j < rest ? in[j] : T(0);
     }
   }
 }
@@ -233,12 +258,13 @@ void pack(std::int64_t rows, std::int64_t cols, const T* src, std::int64_t row_s
     const T* in = src + c0 * col_stride;
     if (cols - c0 >= P) {
       if (row_stride == 1) {
-        // Short runs of each of the P source rows: the P lines of the source stay in the L1 cache.
+        // A cache line of each of the P source rows at a time: with strides of whole pages they evict each other.
         std::int64_t r0 = 0;
-        for (; r0 + 8 <= rows; r0 += 8) {
-          for (std::int64_t j = 0; j < P; ++j) {
-            const T* line = in + j * col_stride + r0;
-            for (int r = 0; r < 8; ++r) out[(r0 + r) * P + j] = line[r];
+        for (; r0 + P <= rows; r0 += P) {
+          for (std::int64_t j = 0; j < P; j += 4) {
+            for (std::int64_t r = r0; r < r0 + P; r += 4) {
+              transpose4(in + j * col_stride + r, col_stride, out + r * P + j, P);
+            }
           }
         }
         for (; r0 < rows; ++r0) {

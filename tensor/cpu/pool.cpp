@@ -103,7 +103,9 @@ void max_row(const PoolDesc& d, const T* image, std::int64_t oy, T* HWY_RESTRICT
 template <class T>
 void max_back_row(const PoolDesc& d, const T* dy, const std::int32_t* indices, std::int64_t iy, T* HWY_RESTRICT dx) {
   for (std::int64_t i = 0; i < d.w * d.c; ++i) dx[i] = T(0);
-  const Range rows = covering(iy, d.pad_h, (d.kernel_h - 1) * d.dil_h + 1, d.stride_h, d.oh);
+  const std::int64_t extent_h = (d.kernel_h - 1) * d.dil_h + 1, extent_w = (d.kernel_w - 1) * d.dil_w + 1;
+  const bool overlap = extent_h > d.stride_h || extent_w > d.stride_w;
+  const Range rows = covering(iy, d.pad_h, extent_h, d.stride_h, d.oh);
   for (std::int64_t oy = rows.begin; oy < rows.end; ++oy) {
     if ((iy + d.pad_h - oy * d.stride_h) % d.dil_h != 0) continue;
     for (std::int64_t ox = 0; ox < d.ow; ++ox) {
@@ -114,7 +116,11 @@ void max_back_row(const PoolDesc& d, const T* dy, const std::int32_t* indices, s
         if (ix < 0 || ix >= d.w) continue;
         const std::int32_t at = static_cast<std::int32_t>(iy * d.w + ix);
         T* HWY_RESTRICT out = dx + ix * d.c;
-        for (std::int64_t c = 0; c < d.c; ++c) out[c] += index[c] == at ? g[c] : T(0);
+        if (overlap) {
+          for (std::int64_t c = 0; c < d.c; ++c) out[c] += index[c] == at ? g[c] : T(0);
+        } else {
+          for (std::int64_t c = 0; c < d.c; ++c) out[c] = index[c] == at ? g[c] : T(0);
+        }
       }
     }
   }

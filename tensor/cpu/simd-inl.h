@@ -51,6 +51,29 @@ HWY_INLINE T sum_of_lanes(Vec<T> v) {
   return hn::GetLane(hn::SumOfLanes(Tag<T>(), v));
 }
 
+// dst[j][i] = src[i][j] for a 4x4 block.
+template <class T>
+HWY_INLINE void transpose4(const T* src, std::int64_t src_row, T* dst, std::int64_t dst_row) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (sizeof(T) == 4) {
+    const hn::FixedTag<float, 4> d;
+    const hn::FixedTag<std::uint64_t, 2> d64;
+    const auto a = hn::LoadU(d, src), b = hn::LoadU(d, src + src_row);
+    const auto c = hn::LoadU(d, src + 2 * src_row), e = hn::LoadU(d, src + 3 * src_row);
+    const auto ab0 = hn::BitCast(d64, hn::InterleaveLower(d, a, b)), ab1 = hn::BitCast(d64, hn::InterleaveUpper(d, a, b));
+    const auto ce0 = hn::BitCast(d64, hn::InterleaveLower(d, c, e)), ce1 = hn::BitCast(d64, hn::InterleaveUpper(d, c, e));
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, ab0, ce0)), d, dst);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, ab0, ce0)), d, dst + dst_row);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, ab1, ce1)), d, dst + 2 * dst_row);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, ab1, ce1)), d, dst + 3 * dst_row);
+    return;
+  }
+#endif
+  for (int j = 0; j < 4; ++j) {
+    for (int i = 0; i < 4; ++i) dst[j * dst_row + i] = src[i * src_row + j];
+  }
+}
+
 }  // namespace limpid::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif
