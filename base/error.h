@@ -25,6 +25,8 @@ class Error : public std::exception {
   const std::string& message() const noexcept { return message_; }
   const std::string& where() const noexcept { return where_; }
   void set_where(std::string where) { where_ = std::move(where); }
+  // Puts words in front: which sample, which file. The type stays what it is.
+  void add_context(const std::string& context) { message_.insert(0, context); }
 
  private:
   std::string message_;

@@ -5,13 +5,21 @@
 
 namespace limpid {
 
+namespace {
+thread_local memory::Allocator* scoped_pool = nullptr;
+}
+
+PoolScope::PoolScope(memory::Allocator& pool) : former_(scoped_pool) { scoped_pool = &pool; }
+PoolScope::~PoolScope() { scoped_pool = former_; }
+
 memory::Allocator& allocator_for(Device device) {
   LIMPID_CHECK(device.type == DeviceType::cpu, DeviceError, "[allocate] device ", device, " is not in this build; it has cpu");
   return memory::host_allocator();
 }
 
 Ref<Storage> Storage::create(std::size_t bytes, Device device, memory::Role role, NameId name) {
-  return create_in(allocator_for(device), bytes, device, role, name);
+  bool scoped = scoped_pool && device.type == DeviceType::cpu;
+  return create_in(scoped ? *scoped_pool : allocator_for(device), bytes, device, role, name);
 }
 
 Ref<Storage> Storage::create_in(memory::Allocator& pool, std::size_t bytes, Device device, memory::Role role, NameId name) {

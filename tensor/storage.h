@@ -22,6 +22,19 @@ class Allocator;
 // The allocator of a device's tensors and workspaces. DeviceError when this build has no such device.
 memory::Allocator& allocator_for(Device device);
 
+// While it lives, CPU storages created by this thread come from `pool`. A loader's threads use it, so that whatever a
+// user's data set creates stays out of the training pool.
+class PoolScope {
+ public:
+  explicit PoolScope(memory::Allocator& pool);
+  ~PoolScope();
+  PoolScope(const PoolScope&) = delete;
+  PoolScope& operator=(const PoolScope&) = delete;
+
+ private:
+  memory::Allocator* former_;
+};
+
 class Storage final : public RefCounted {
  public:
   // `bytes` uninitialised bytes; OutOfMemoryError. 0 bytes: data() is null.
