@@ -43,8 +43,9 @@ class Dataset {
 
   // The layout of every example; as it stands, that of get(0). DataError for an empty data set.
   virtual ExampleSpec spec() const;
-  // Writes input_bytes() and target_bytes() of the spec, row-major. As it stands: get(), checked against spec().
-  virtual void write(std::int64_t index, void* input, void* target) const;
+  // Writes input_bytes() and target_bytes() of `spec`, row-major. `spec` is what spec() answered, asked once and passed
+  // on. As it stands: get(), checked against the spec.
+  virtual void write(std::int64_t index, const ExampleSpec& spec, void* input, void* target) const;
   // 0 when the targets are not classes.
   virtual std::int64_t num_classes() const { return 0; }
   // Empty, or num_classes() names.
@@ -68,7 +69,7 @@ class TensorDataset final : public Dataset {
   std::int64_t size() const override { return x_.size(0); }
   Example get(std::int64_t index) const override;
   ExampleSpec spec() const override { return spec_; }
-  void write(std::int64_t index, void* input, void* target) const override;
+  void write(std::int64_t index, const ExampleSpec& spec, void* input, void* target) const override;
   std::int64_t num_classes() const override { return classes_; }
 
  private:
@@ -86,7 +87,7 @@ class ImageArrayDataset final : public Dataset {
   std::int64_t size() const override { return images_.size(0); }
   Example get(std::int64_t index) const override;
   ExampleSpec spec() const override;
-  void write(std::int64_t index, void* input, void* target) const override;
+  void write(std::int64_t index, const ExampleSpec& spec, void* input, void* target) const override;
   std::int64_t num_classes() const override { return static_cast<std::int64_t>(names_.size()); }
   std::vector<std::string> class_names() const override { return names_; }
   const Tensor& images() const { return images_; }

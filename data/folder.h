@@ -39,7 +39,7 @@ class FolderDataset final : public Dataset {
   std::int64_t size() const override { return static_cast<std::int64_t>(files_.size()); }
   Example get(std::int64_t index) const override;
   ExampleSpec spec() const override;
-  void write(std::int64_t index, void* input, void* target) const override;
+  void write(std::int64_t index, const ExampleSpec& spec, void* input, void* target) const override;
   std::int64_t num_classes() const override { return static_cast<std::int64_t>(names_.size()); }
   std::vector<std::string> class_names() const override { return names_; }
   const std::string& path(std::int64_t index) const;

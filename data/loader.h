@@ -128,6 +128,7 @@ class DataLoader {
   Batch* next();
   DatasetPtr dataset_;
   LoaderOptions options_;
+  ExampleSpec raw_spec_;  // of the data set
   ExampleSpec spec_;
   std::unique_ptr<Engine> engine_;
 };

@@ -17,7 +17,7 @@ class Subset final : public Dataset {
   std::int64_t size() const override { return static_cast<std::int64_t>(indices_.size()); }
   Example get(std::int64_t index) const override;
   ExampleSpec spec() const override { return dataset_->spec(); }
-  void write(std::int64_t index, void* input, void* target) const override;
+  void write(std::int64_t index, const ExampleSpec& spec, void* input, void* target) const override;
   std::int64_t num_classes() const override { return dataset_->num_classes(); }
   std::vector<std::string> class_names() const override { return dataset_->class_names(); }
   const std::vector<std::int64_t>& indices() const { return indices_; }

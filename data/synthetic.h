@@ -25,7 +25,7 @@ class SyntheticDataset final : public Dataset {
   std::int64_t size() const override { return options_.size; }
   Example get(std::int64_t index) const override;
   ExampleSpec spec() const override;
-  void write(std::int64_t index, void* input, void* target) const override;
+  void write(std::int64_t index, const ExampleSpec& spec, void* input, void* target) const override;
   std::int64_t num_classes() const override { return options_.classes; }
   std::vector<std::string> class_names() const override;
 
