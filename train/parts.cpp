@@ -1,0 +1,141 @@
+#include <limpid/train/parts.h>
+
+#include <algorithm>
+
+#include <limpid/data/split.h>
+#include <limpid/nn/models/models.h>
+#include <limpid/tensor/random.h>
+#include <limpid/tensor/safetensors.h>
+
+namespace limpid::train {
+namespace {
+
+// Statistics of data sets without published ones are taken over this many samples.
+constexpr std::int64_t kStatsSamples = 5000;
+
+data::OpenOptions open_options(const TrainSettings& settings, const std::vector<std::string>& search_paths, bool train) {
+  data::OpenOptions options;
+  options.name = settings.data;
+  options.data_dir = settings.data_dir;
+  options.search_paths = search_paths;
+  options.train = train;
+  options.classes = settings.classes;
+  if (!settings.input.empty()) {
+    options.channels = settings.input[0];
+    options.height = settings.input[1];
+    options.width = settings.input[2];
+  }
+  return options;
+}
+
+// Validation, test and training halves must agree, or the accuracy would mean nothing.
+void check_same_classes(const data::Dataset& training, const data::Dataset& test) {
+  LIMPID_CHECK(training.num_classes() == test.num_classes(), DataError, "[data] the training half has ",
+               training.num_classes(), " classes, the test half ", test.num_classes());
+  const std::vector<std::string> a = training.class_names(), b = test.class_names();
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); i++) {
+    LIMPID_CHECK(a[i] == b[i], DataError, "[data] class ", i, " is \"", a[i], "\" in the training half and \"", b[i],
+                 "\" in the test half");
+  }
+}
+
+}  // namespace
+
+data::TransformPtr normalization(const ModelCard& card) {
+  return card.mean.empty() ? nullptr : data::normalize(card.mean, card.std);
+}
+
+std::shared_ptr<nn::Module> make_model(const ModelCard& card, std::uint64_t seed) {
+  LIMPID_CHECK(!card.model.empty(), ArgumentError, "[model] the checkpoint names no model: name it");
+  return nn::make_model(card.model, {.input = card.input, .classes = card.classes, .seed = seed});
+}
+
+TrainParts make_parts(const TrainSettings& settings, const std::vector<std::string>& search_paths) {
+  check(settings);
+  manual_seed(settings.seed);
+  TrainParts parts;
+  data::OpenedDataset training = data::open_dataset(open_options(settings, search_paths, true));
+  parts.location = training.location;
+  parts.skipped = training.skipped;
+  data::DatasetPtr all = training.dataset;
+  if (settings.limit > 0) all = data::limit(all, settings.limit, settings.seed);
+
+  // A folder without a test half keeps everything for training: the command says so.
+  try {
+    data::OpenedDataset test = data::open_dataset(open_options(settings, search_paths, false));
+    parts.test = test.dataset;
+    parts.skipped.insert(parts.skipped.end(), test.skipped.begin(), test.skipped.end());
+  } catch (const DataError&) {
+    if (settings.data != "folder" || data::find_dataset("folder", settings.data_dir, search_paths, false)) throw;
+  }
+  if (parts.test) check_same_classes(*training.dataset, *parts.test);
+
+  ModelCard& card = parts.card;
+  card.model = settings.model;
+  card.input = all->spec().input_shape;
+  card.classes = all->num_classes();
+  LIMPID_CHECK(card.classes >= 2, DataError, "[data] a classifier needs at least 2 classes, ", settings.data, " has ",
+               card.classes);
+  LIMPID_CHECK(card.input.size() == 3, DataError, "[data] expected images [C,H,W], ", settings.data, " gives ", card.input);
+  for (int i = 0; i < static_cast<int>(settings.input.size()); i++) {
+    LIMPID_CHECK(card.input[i] == settings.input[static_cast<std::size_t>(i)], ArgumentError, "[data] ", settings.data,
+                 " gives images ", card.input, ", asked for ", Shape(settings.input));
+  }
+  LIMPID_CHECK(settings.classes == 0 || settings.classes == card.classes, ArgumentError, "[data] ", settings.data, " has ",
+               card.classes, " classes, asked for ", settings.classes);
+  card.class_names = all->class_names();
+  card.data = settings.data;
+
+  if (settings.val_fraction > 0) {
+    auto [rest, validation] = data::split(all, settings.val_fraction, settings.seed);
+    parts.training = rest;
+    if (validation->size() > 0) parts.validation = validation;
+  } else {
+    parts.training = all;
+  }
+  LIMPID_CHECK(parts.training->size() > 0, DataError, "[data] no sample is left for training: ", all->size(),
+               " samples, validation fraction ", settings.val_fraction);
+  LIMPID_CHECK(!settings.drop_last || parts.training->size() >= settings.batch, ArgumentError,
+               "[data] with drop-last no batch is left: ", parts.training->size(), " samples, batch ", settings.batch);
+
+  auto stats = data::known_stats(settings.data);
+  if (!stats) stats = data::channel_stats(*parts.training, kStatsSamples);
+  card.mean = stats->mean;
+  card.std = stats->std;
+  // A constant channel has nothing to scale.
+  for (double& s : card.std) {
+    if (!(s > 0)) s = 1;
+  }
+  parts.evaluation_transform = normalization(card);
+  std::vector<data::TransformPtr> chain;
+  if (settings.augment) {
+    chain.push_back(data::random_crop({.padding = 4}));
+    if (card.input[0] == 3) chain.push_back(data::random_horizontal_flip());
+  }
+  chain.push_back(normalization(card));
+  parts.training_transform = data::compose(chain);
+
+  parts.model = make_model(card, settings.seed);
+  if (!settings.init.empty()) load_weights(*parts.model, load_safetensors(settings.init), settings.init);
+  return parts;
+}
+
+EvaluationData make_evaluation_data(const TrainSettings& settings, const ModelCard& card,
+                                    const std::vector<std::string>& search_paths) {
+  TrainSettings wanted = settings;
+  if (settings.data == "folder" || settings.data == "synthetic") {
+    wanted.input = card.input.vec();
+    if (settings.data == "synthetic") wanted.classes = card.classes;
+  }
+  data::OpenedDataset test = data::open_dataset(open_options(wanted, search_paths, false));
+  EvaluationData out{test.dataset, normalization(card), test.location};
+  if (settings.limit > 0) out.dataset = data::limit(out.dataset, settings.limit, settings.seed);
+  const Shape shape = out.dataset->spec().input_shape;
+  LIMPID_CHECK(shape == card.input, DataError, "[data] ", settings.data, " gives images ", shape,
+               ", the model was trained on ", card.input);
+  LIMPID_CHECK(out.dataset->num_classes() == card.classes, DataError, "[data] ", settings.data, " has ",
+               out.dataset->num_classes(), " classes, the model ", card.classes);
+  return out;
+}
+
+}  // namespace limpid::train

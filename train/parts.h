@@ -1,0 +1,48 @@
+// What a run is made of: the model and the three data sets, built from settings by name. A user with a model or data of
+// his own fills TrainParts himself.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <limpid/data/registry.h>
+#include <limpid/data/transforms.h>
+#include <limpid/nn/module.h>
+#include <limpid/train/checkpoint.h>
+#include <limpid/train/settings.h>
+
+namespace limpid::train {
+
+struct TrainParts {
+  std::shared_ptr<nn::Module> model;
+  data::DatasetPtr training;
+  data::DatasetPtr validation;              // null: no validation, and no `best`
+  data::DatasetPtr test;                    // null: no test
+  data::TransformPtr training_transform;    // null: none
+  data::TransformPtr evaluation_transform;  // null: none
+  ModelCard card;
+  std::string location;                     // where the data was found
+  std::vector<data::SkippedFile> skipped;   // broken images that were left out
+};
+
+// Opens the data, splits off the validation samples, seeds the random numbers and builds the model; with settings.init
+// its weights come from there. `search_paths`: where data sets may lie besides settings.data_dir.
+TrainParts make_parts(const TrainSettings& settings, const std::vector<std::string>& search_paths);
+
+// One half of a data set as evaluation needs it: for `eval`. `settings` names the data; the card gives shape and classes.
+struct EvaluationData {
+  data::DatasetPtr dataset;
+  data::TransformPtr transform;
+  std::string location;
+};
+EvaluationData make_evaluation_data(const TrainSettings& settings, const ModelCard& card,
+                                    const std::vector<std::string>& search_paths);
+
+// The model of a card; ArgumentError when it names none.
+std::shared_ptr<nn::Module> make_model(const ModelCard& card, std::uint64_t seed = 0);
+
+// The normalisation of a card; null for none.
+data::TransformPtr normalization(const ModelCard& card);
+
+}  // namespace limpid::train

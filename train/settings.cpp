@@ -1,0 +1,188 @@
+#include <limpid/train/settings.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+#include <nlohmann/json.hpp>
+
+#include <limpid/base/error.h>
+#include <limpid/optim/adam.h>
+#include <limpid/optim/rmsprop.h>
+#include <limpid/optim/sgd.h>
+
+namespace limpid::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The one list of settings: visit(key, member, whether it may differ in a resumed run).
+template <class Settings, class Visit>
+void visit_settings(Settings& s, Visit&& visit) {
+  constexpr bool kNumbers = false, kExecution = true;
+  visit("data", s.data, kNumbers);
+  visit("data_dir", s.data_dir, kExecution);
+  visit("limit", s.limit, kNumbers);
+  visit("val_fraction", s.val_fraction, kNumbers);
+  visit("augment", s.augment, kNumbers);
+  visit("drop_last", s.drop_last, kNumbers);
+  visit("input", s.input, kNumbers);
+  visit("classes", s.classes, kNumbers);
+  visit("model", s.model, kNumbers);
+  visit("init", s.init, kNumbers);
+  visit("epochs", s.epochs, kNumbers);
+  visit("batch", s.batch, kNumbers);
+  visit("optimizer", s.optimizer, kNumbers);
+  visit("lr", s.lr, kNumbers);
+  visit("momentum", s.momentum, kNumbers);
+  visit("weight_decay", s.weight_decay, kNumbers);
+  visit("schedule", s.schedule, kNumbers);
+  visit("warmup", s.warmup, kNumbers);
+  visit("clip", s.clip, kNumbers);
+  visit("label_smoothing", s.label_smoothing, kNumbers);
+  visit("seed", s.seed, kNumbers);
+  visit("device", s.device, kNumbers);
+  visit("threads", s.threads, kExecution);
+  visit("workers", s.workers, kExecution);
+  visit("memory_cap", s.memory_cap, kExecution);
+  visit("out", s.out, kExecution);
+  visit("checkpoint_every", s.checkpoint_every, kExecution);
+  visit("keep_checkpoints", s.keep_checkpoints, kExecution);
+}
+
+bool one_of(const std::string& value, std::initializer_list<const char*> names) {
+  return std::any_of(names.begin(), names.end(), [&](const char* name) { return value == name; });
+}
+
+}  // namespace
+
+void check(const TrainSettings& s) {
+  auto at_least = [](const char* name, std::int64_t value, std::int64_t least) {
+    LIMPID_CHECK(value >= least, ArgumentError, "[train] ", name, " must be at least ", least, ", got ", value);
+  };
+  auto inside = [](const char* name, double value, double low, double high) {
+    LIMPID_CHECK(value >= low && value < high, ArgumentError, "[train] ", name, " must be in [", low, ", ", high,
+                 "), got ", value);
+  };
+  auto not_negative = [](const char* name, double value) {
+    LIMPID_CHECK(value >= 0 && std::isfinite(value), ArgumentError, "[train] ", name,
+                 " must be a finite number >= 0, got ", value);
+  };
+  at_least("epochs", s.epochs, 1);
+  at_least("batch", s.batch, 1);
+  at_least("limit", s.limit, 0);
+  at_least("warmup", s.warmup, 0);
+  at_least("threads", s.threads, 0);
+  at_least("workers", s.workers, 0);
+  at_least("classes", s.classes, 0);
+  at_least("checkpoint-every", s.checkpoint_every, 0);
+  at_least("keep-checkpoints", s.keep_checkpoints, 1);
+  LIMPID_CHECK(s.threads <= 1024, ArgumentError, "[train] threads must be at most 1024, got ", s.threads);
+  LIMPID_CHECK(s.workers <= 256, ArgumentError, "[train] workers must be at most 256, got ", s.workers);
+  inside("val-fraction", s.val_fraction, 0, 1);
+  inside("label-smoothing", s.label_smoothing, 0, 1);
+  inside("momentum", s.momentum, 0, 1);
+  not_negative("lr", s.lr);
+  not_negative("weight-decay", s.weight_decay);
+  not_negative("clip", s.clip);
+  LIMPID_CHECK(one_of(s.optimizer, {"adam", "adamw", "sgd", "rmsprop"}), ArgumentError,
+               "[train] optimizer is one of adam, adamw, sgd, rmsprop; got ", s.optimizer);
+  LIMPID_CHECK(one_of(s.schedule, {"constant", "cosine", "step", "exponential", "onecycle"}), ArgumentError,
+               "[train] schedule is one of constant, cosine, step, exponential, onecycle; got ", s.schedule);
+  LIMPID_CHECK(s.momentum == 0 || one_of(s.optimizer, {"sgd", "rmsprop"}), ArgumentError,
+               "[train] momentum belongs to sgd and rmsprop, the optimizer is ", s.optimizer);
+  LIMPID_CHECK(s.device == "cpu", ArgumentError, "[train] this build computes on the device cpu, got ", s.device);
+  LIMPID_CHECK(s.input.empty() || s.input.size() == 3, ArgumentError,
+               "[train] input has 3 sizes (channels, height, width), got ", s.input.size());
+  for (std::int64_t size : s.input) at_least("input", size, 1);
+}
+
+std::string to_json(const TrainSettings& settings) {
+  Json json = Json::object();
+  visit_settings(settings, [&](const char* key, const auto& value, bool) { json[key] = value; });
+  return json.dump(2);
+}
+
+TrainSettings settings_from_json(const std::string& text) {
+  TrainSettings settings;
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (const Json::exception& e) {
+    LIMPID_THROW(DataError, "[settings] not valid JSON: ", e.what());
+  }
+  LIMPID_CHECK(json.is_object(), DataError, "[settings] expected a JSON object, found ", json.type_name());
+  std::vector<std::string> known;
+  visit_settings(settings, [&](const char* key, auto& value, bool) {
+    known.emplace_back(key);
+    auto found = json.find(key);
+    if (found == json.end()) return;
+    try {
+      found->get_to(value);
+    } catch (const Json::exception&) {
+      LIMPID_THROW(DataError, "[settings] ", key, " has the wrong type: ", found->dump());
+    }
+  });
+  for (const auto& [key, value] : json.items())
+    LIMPID_CHECK(std::find(known.begin(), known.end(), key) != known.end(), DataError, "[settings] unknown setting ", key);
+  return settings;
+}
+
+std::vector<std::string> conflicts(const TrainSettings& saved, const TrainSettings& wanted) {
+  Json now = Json::object();
+  visit_settings(wanted, [&](const char* key, const auto& value, bool) { now[key] = value; });
+  std::vector<std::string> out;
+  visit_settings(saved, [&](const char* key, const auto& value, bool may_differ) {
+    Json before = value;
+    if (may_differ || before == now[key]) return;
+    // Under a constant rate no step depends on how many follow it.
+    if (std::string_view(key) == "epochs" && saved.schedule == "constant" && wanted.epochs > saved.epochs) return;
+    out.push_back(concat(key, ": ", before.dump(), ", now ", now[key].dump()));
+  });
+  return out;
+}
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const TrainSettings& s, const std::vector<Tensor>& params) {
+  if (s.optimizer == "adam") {
+    return std::make_unique<optim::Adam>(params, optim::AdamOptions{.lr = s.lr, .weight_decay = s.weight_decay});
+  }
+  if (s.optimizer == "adamw") {
+    return std::make_unique<optim::AdamW>(params, optim::AdamWOptions{.lr = s.lr, .weight_decay = s.weight_decay});
+  }
+  if (s.optimizer == "sgd") {
+    return std::make_unique<optim::SGD>(
+        params, optim::SGDOptions{.lr = s.lr, .momentum = s.momentum, .weight_decay = s.weight_decay});
+  }
+  LIMPID_CHECK(s.optimizer == "rmsprop", ArgumentError,
+               "[train] optimizer is one of adam, adamw, sgd, rmsprop; got ", s.optimizer);
+  return std::make_unique<optim::RMSprop>(
+      params, optim::RMSpropOptions{.lr = s.lr, .weight_decay = s.weight_decay, .momentum = s.momentum});
+}
+
+std::shared_ptr<optim::Schedule> make_schedule(const TrainSettings& s, std::int64_t total_steps) {
+  LIMPID_CHECK(s.warmup < std::max<std::int64_t>(total_steps, 1) || s.warmup == 0, ArgumentError, "[train] warmup of ",
+               s.warmup, " steps does not fit into a run of ", total_steps);
+  const std::int64_t rest = std::max<std::int64_t>(total_steps - s.warmup, 1);
+  std::shared_ptr<optim::Schedule> main;
+  if (s.schedule == "constant") {
+    main = optim::share(optim::ConstantLR());
+  } else if (s.schedule == "cosine") {
+    main = optim::share(optim::CosineAnnealing({.t_max = rest}));
+  } else if (s.schedule == "step") {
+    // A tenth after each third of the run.
+    main = optim::share(optim::StepLR({.step_size = std::max<std::int64_t>((rest + 2) / 3, 1), .gamma = 0.1}));
+  } else if (s.schedule == "exponential") {
+    // Ends at a hundredth of the first rate.
+    main = optim::share(optim::ExponentialLR({.gamma = std::pow(0.01, 1.0 / static_cast<double>(rest))}));
+  } else {
+    LIMPID_CHECK(s.schedule == "onecycle", ArgumentError,
+                 "[train] schedule is one of constant, cosine, step, exponential, onecycle; got ", s.schedule);
+    main = optim::share(optim::OneCycle({.max_lr = s.lr, .total_steps = rest, .cycle_momentum = false}));
+  }
+  if (s.warmup == 0) return main;
+  return std::make_shared<optim::SequentialSchedule>(
+      std::vector<std::shared_ptr<optim::Schedule>>{optim::share(optim::LinearWarmup({.steps = s.warmup})), main},
+      std::vector<std::int64_t>{s.warmup});
+}
+
+}  // namespace limpid::train

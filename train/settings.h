@@ -1,0 +1,67 @@
+// TrainSettings: every choice that a training run depends on, as plain values; run.json keeps them, so that a run can be
+// repeated or resumed. Not a parser of command lines (cli/), and no defaults are taken from the environment.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <limpid/optim/lr_scheduler.h>
+#include <limpid/optim/optimizer.h>
+
+namespace limpid::train {
+
+struct TrainSettings {
+  // Data.
+  std::string data = "fashion-mnist";  // fashion-mnist, mnist, cifar10, folder, synthetic
+  std::string data_dir;                // where the files are; empty: the places given by the caller
+  std::int64_t limit = 0;              // training samples used, validation included; 0 = all
+  double val_fraction = 0.05;          // share of the training samples held out for validation, in [0, 1)
+  bool augment = false;                // random crop (padding 4) and, for colour images, horizontal flip
+  bool drop_last = false;              // leave out the short last batch of an epoch
+  std::vector<std::int64_t> input;     // channels, height, width; empty: the data set's own
+  std::int64_t classes = 0;            // 0: the data set's own
+  // Model and optimization.
+  std::string model = "lenet";
+  std::string init;  // a safetensors file to start from
+  std::int64_t epochs = 3;
+  std::int64_t batch = 128;
+  std::string optimizer = "adam";  // adam, adamw, sgd, rmsprop
+  double lr = 1e-3;
+  double momentum = 0;      // sgd and rmsprop
+  double weight_decay = 0;  // adamw: decoupled; the others: added to the gradient
+  std::string schedule = "constant";  // constant, cosine, step, exponential, onecycle
+  std::int64_t warmup = 0;            // steps of linear warmup from 0
+  double clip = 0;                    // L2 norm of all gradients together; 0 = off
+  double label_smoothing = 0;
+  std::uint64_t seed = 0;
+  // Execution: these do not change the numbers.
+  std::string device = "cpu";
+  std::int64_t threads = 0;  // 0 = as many as the machine has
+  std::int64_t workers = 2;
+  std::uint64_t memory_cap = 0;  // bytes; 0 = no cap
+  // The run folder.
+  std::string out;                      // empty: nothing is written
+  std::int64_t checkpoint_every = 0;    // steps; a checkpoint is written at the end of every epoch in any case
+  std::int64_t keep_checkpoints = 2;    // the newest ones that stay, `best` aside
+
+  bool operator==(const TrainSettings&) const = default;
+};
+
+// ArgumentError names the first setting outside its range.
+void check(const TrainSettings& settings);
+
+// One JSON object, and back. Unknown keys and wrong types are a DataError; missing keys keep their defaults.
+std::string to_json(const TrainSettings& settings);
+TrainSettings settings_from_json(const std::string& text);
+
+// Names of the settings that change the numbers and differ, with both values: "batch: 64, now 128". Empty when a run
+// with `saved` may go on with `wanted`. `epochs` may grow under a constant schedule.
+std::vector<std::string> conflicts(const TrainSettings& saved, const TrainSettings& wanted);
+
+// The update rule and the learning-rate schedule that the settings name. `total_steps` is the length of the whole run.
+std::unique_ptr<optim::Optimizer> make_optimizer(const TrainSettings& settings, const std::vector<Tensor>& params);
+std::shared_ptr<optim::Schedule> make_schedule(const TrainSettings& settings, std::int64_t total_steps);
+
+}  // namespace limpid::train

@@ -1,0 +1,271 @@
+#include <limpid/train/trainer.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+#include <limpid/autograd/functions.h>
+#include <limpid/base/scope.h>
+#include <limpid/memory/allocator.h>
+#include <limpid/optim/clip_grad.h>
+#include <limpid/tensor/cpu/parallel.h>
+#include <limpid/tensor/random.h>
+
+namespace limpid::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+nlohmann::ordered_json finite_or_text(double value) {
+  if (std::isfinite(value)) return value;
+  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+
+}  // namespace
+
+Trainer::Trainer(TrainSettings settings, TrainParts parts, bool resume, TrainObserver* observer)
+    : settings_(std::move(settings)), parts_(std::move(parts)), observer_(observer ? observer : &silent_) {
+  check(settings_);
+  LIMPID_CHECK(parts_.model && parts_.training, ArgumentError, "[train] a run needs a model and training data");
+  if (settings_.threads > 0) cpu::set_num_threads(static_cast<int>(settings_.threads));
+
+  auto make_loader = [&](const data::DatasetPtr& dataset, const data::TransformPtr& transform, bool training) {
+    data::LoaderOptions options;
+    options.batch_size = settings_.batch;
+    options.shuffle = training;
+    options.drop_last = training && settings_.drop_last;
+    options.num_workers = static_cast<int>(settings_.workers);
+    options.seed = settings_.seed;
+    options.transform = transform;
+    return std::make_unique<data::DataLoader>(dataset, options);
+  };
+  loader_ = make_loader(parts_.training, parts_.training_transform, true);
+  if (parts_.validation) validation_loader_ = make_loader(parts_.validation, parts_.evaluation_transform, false);
+  if (parts_.test) test_loader_ = make_loader(parts_.test, parts_.evaluation_transform, false);
+
+  memory::Allocator& pool = memory::host_allocator();
+  pool.empty_cache();
+  pool.reset_peak_stats();
+  memory::io_allocator().reset_peak_stats();
+  if (settings_.memory_cap > 0) {
+    const std::uint64_t io = memory::io_allocator().ledger().reserved;
+    LIMPID_CHECK(io < settings_.memory_cap, ArgumentError, "[train] the memory cap of ", settings_.memory_cap,
+                 " bytes is below the ", io, " bytes that data set and loader take");
+    pool.set_capacity(settings_.memory_cap - io);
+  } else {
+    pool.set_capacity(0);
+  }
+
+  parts_.model->name_tree();
+  parameters_list_ = parts_.model->parameters();
+  optimizer_ = make_optimizer(settings_, parameters_list_);
+  steps_an_epoch_ = loader_->size();
+  total_steps_ = steps_an_epoch_ * settings_.epochs;
+  scheduler_ = std::make_unique<optim::Scheduler>(*optimizer_, make_schedule(settings_, total_steps_), optim::Unit::step);
+  state_.loader.seed = settings_.seed;
+  random_context().seed = settings_.seed;
+
+  if (settings_.out.empty()) {
+    LIMPID_CHECK(!resume, ArgumentError, "[train] resuming needs the run's folder");
+    return;
+  }
+  store_ = std::make_unique<CheckpointStore>(settings_.out + "/ckpt", settings_.keep_checkpoints);
+  if (!resume) {
+    folder_ = RunFolder::create(settings_.out, settings_);
+  } else if (store_->has()) {
+    restore(store_->load());
+    folder_ = RunFolder::resume(settings_.out, state_.log_offsets);
+    saved_step_ = state_.step;
+    saved_folder_ = store_->folder_of();
+  } else {
+    folder_ = RunFolder::resume(settings_.out, {});
+  }
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::restore(const Checkpoint& checkpoint) {
+  const std::vector<std::string> differences = conflicts(checkpoint.settings, settings_);
+  LIMPID_CHECK(differences.empty(), ArgumentError, "[resume] the run was made with other settings: ", [&] {
+    std::string text;
+    for (const std::string& d : differences) text += (text.empty() ? "" : "; ") + d;
+    return text;
+  }());
+  load_weights(*parts_.model, checkpoint.model, checkpoint.folder + "/model.safetensors");
+  optimizer_->load_state_dict(checkpoint.optimizer);
+  scheduler_->load_state_dict(checkpoint.state.scheduler);
+  state_ = checkpoint.state;
+  default_generator().set(state_.generator_seed, state_.generator_position);
+}
+
+StepRecord Trainer::train_step(const data::Batch& batch) {
+  const auto step = static_cast<std::uint32_t>(state_.step);
+  set_step(step);
+  begin_micro_batch(static_cast<std::uint64_t>(state_.step), 0);
+  StepRecord record;
+  record.step = state_.step;
+  record.epoch = batch.epoch;
+  record.samples = batch.size();
+  record.lr = optimizer_->lr();
+  optimizer_->zero_grad();
+  {
+    Tensor logits, loss;
+    {
+      PhaseScope phase(Phase::forward);
+      logits = model()(batch.x);
+      loss = cross_entropy(logits, batch.y, {.label_smoothing = settings_.label_smoothing});
+    }
+    {
+      PhaseScope phase(Phase::backward);
+      loss.backward();
+    }
+    record.loss = loss.item();
+    const std::vector<std::int64_t> predicted = predicted_classes(logits);
+    const std::vector<std::int64_t> truth = batch.y.to_vector<std::int64_t>();
+    std::int64_t correct = 0;
+    for (std::size_t i = 0; i < truth.size(); i++) correct += truth[i] == predicted[i];
+    record.accuracy = static_cast<double>(correct) / static_cast<double>(record.samples);
+    state_.epoch_correct += correct;
+  }
+  {
+    PhaseScope phase(Phase::optimizer);
+    if (settings_.clip > 0) optim::clip_grad_norm_(parameters_list_, settings_.clip);
+    optimizer_->step();
+  }
+  state_.step++;
+  // The schedule has no value after the last step.
+  if (state_.step < total_steps_) scheduler_->step();
+  state_.epoch_loss += record.loss * static_cast<double>(record.samples);
+  state_.epoch_samples += record.samples;
+  state_.samples += record.samples;
+  return record;
+}
+
+void Trainer::log_step(const StepRecord& r) {
+  if (!folder_) return;
+  const nlohmann::ordered_json json = {{"step", r.step},
+                                       {"epoch", r.epoch},
+                                       {"loss", finite_or_text(r.loss)},
+                                       {"accuracy", r.accuracy},
+                                       {"lr", r.lr},
+                                       {"samples", r.samples},
+                                       {"seconds", r.seconds},
+                                       {"allocated_bytes", r.allocated_bytes},
+                                       {"reserved_bytes", r.reserved_bytes}};
+  folder_->steps().write_line(json.dump());
+}
+
+Evaluation Trainer::evaluate_on(data::DataLoader& loader, const char* what) {
+  return evaluate(model(), loader, parts_.card.classes,
+                  [&](std::int64_t done, std::int64_t total) { observer_->on_evaluation(what, done, total); });
+}
+
+EpochRecord Trainer::finish_epoch() {
+  EpochRecord record;
+  record.epoch = state_.loader.epoch;
+  record.step = state_.step;
+  const double samples = static_cast<double>(std::max<std::int64_t>(state_.epoch_samples, 1));
+  record.train_loss = state_.epoch_loss / samples;
+  record.train_accuracy = static_cast<double>(state_.epoch_correct) / samples;
+  record.seconds = state_.epoch_seconds;
+  if (validation_loader_) {
+    record.validation = evaluate_on(*validation_loader_, "validation");
+    // A loss that is not a number is worse than any.
+    record.best = state_.best_epoch < 0 || record.validation->loss < state_.best_loss ||
+                  (std::isnan(state_.best_loss) && !std::isnan(record.validation->loss));
+    if (record.best) {
+      state_.best_loss = record.validation->loss;
+      state_.best_accuracy = record.validation->accuracy;
+      state_.best_epoch = record.epoch;
+      state_.best_step = state_.step;
+    }
+  }
+  state_.loader = {settings_.seed, record.epoch + 1, 0};
+  state_.epoch_loss = state_.epoch_seconds = 0;
+  state_.epoch_correct = state_.epoch_samples = 0;
+  if (folder_) {
+    nlohmann::ordered_json json = nlohmann::ordered_json::parse(ledger_line("epoch", state_.step, record.epoch));
+    json["train_loss"] = finite_or_text(record.train_loss);
+    json["train_accuracy"] = record.train_accuracy;
+    if (record.validation) {
+      json["validation_loss"] = finite_or_text(record.validation->loss);
+      json["validation_accuracy"] = record.validation->accuracy;
+    }
+    folder_->ledger().write_line(json.dump());
+  }
+  return record;
+}
+
+void Trainer::save(bool best) {
+  if (!folder_) return;
+  folder_->sync();
+  state_.log_offsets = folder_->offsets();
+  state_.generator_seed = default_generator().seed();
+  state_.generator_position = default_generator().position();
+  state_.scheduler = scheduler_->state_dict();
+  saved_folder_ = store_->save(model(), *optimizer_, state_, parts_.card, settings_, best);
+  saved_step_ = state_.step;
+  observer_->on_checkpoint(saved_folder_);
+}
+
+TrainResult Trainer::run(const std::atomic<bool>* stop) {
+  auto stop_asked = [&] { return stop && stop->load(std::memory_order_relaxed); };
+  TrainResult result;
+  model().train();
+  observer_->on_start(state_.step, total_steps_, steps_an_epoch_);
+  while (state_.loader.epoch < settings_.epochs && !result.stopped) {
+    loader_->set_state(state_.loader);
+    Clock::time_point start = Clock::now();
+    for (const data::Batch& batch : *loader_) {
+      StepRecord record = train_step(batch);
+      state_.loader.position = batch.position + 1;
+      const memory::Ledger now = memory::host_allocator().ledger();
+      record.allocated_bytes = now.allocated();
+      record.reserved_bytes = now.reserved;
+      record.seconds = seconds_since(start);
+      state_.epoch_seconds += record.seconds;
+      state_.train_seconds += record.seconds;
+      log_step(record);
+      observer_->on_step(record);
+      // The last step of an epoch is followed by the epoch's own checkpoint.
+      const bool last = state_.loader.position == steps_an_epoch_;
+      if (stop_asked() && !last) {
+        result.stopped = true;
+        break;
+      }
+      if (!last && settings_.checkpoint_every > 0 && state_.step % settings_.checkpoint_every == 0) save(false);
+      start = Clock::now();
+    }
+    if (result.stopped) break;
+    const EpochRecord epoch = finish_epoch();
+    result.train_loss = epoch.train_loss;
+    result.train_accuracy = epoch.train_accuracy;
+    result.validation = epoch.validation;
+    save(epoch.best);
+    observer_->on_epoch(epoch);
+    result.stopped = stop_asked() && state_.loader.epoch < settings_.epochs;
+  }
+  if (result.stopped && saved_step_ != state_.step) save(false);
+  optimizer_->zero_grad();
+
+  result.steps = state_.step;
+  result.epochs = state_.loader.epoch;
+  result.samples = state_.samples;
+  result.train_seconds = state_.train_seconds;
+  result.samples_per_second =
+      state_.train_seconds > 0 ? static_cast<double>(state_.samples) / state_.train_seconds : 0;
+  result.best_epoch = state_.best_epoch;
+  result.best_validation_loss = state_.best_loss;
+  result.best_validation_accuracy = state_.best_accuracy;
+  result.memory = memory_report();
+  result.checkpoint = saved_folder_;
+  result.parameters = model().num_parameters();
+  if (!result.stopped && test_loader_) result.test = evaluate_on(*test_loader_, "test");
+  return result;
+}
+
+}  // namespace limpid::train

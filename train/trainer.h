@@ -1,0 +1,114 @@
+// Trainer: the training loop. Each step: one batch, forward, cross-entropy, backward, clipping, update, schedule; each
+// epoch: validation and a checkpoint. It prints nothing: an observer is told. A stop flag ends the run between two steps
+// with a checkpoint; a resumed run goes on bit for bit.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <limpid/data/loader.h>
+#include <limpid/optim/lr_scheduler.h>
+#include <limpid/train/checkpoint.h>
+#include <limpid/train/evaluate.h>
+#include <limpid/train/memory_report.h>
+#include <limpid/train/parts.h>
+#include <limpid/train/run_folder.h>
+
+namespace limpid::train {
+
+struct StepRecord {
+  std::int64_t step = 0;   // from 0
+  std::int64_t epoch = 0;  // from 0
+  std::int64_t samples = 0;
+  double loss = 0;      // mean of the batch, with label smoothing
+  double accuracy = 0;  // of the batch, in [0, 1]
+  double lr = 0;        // that the step was made with
+  double seconds = 0;   // waiting for the batch included
+  std::uint64_t allocated_bytes = 0;  // compute pool, after the step
+  std::uint64_t reserved_bytes = 0;
+};
+
+struct EpochRecord {
+  std::int64_t epoch = 0;
+  std::int64_t step = 0;  // steps so far
+  double train_loss = 0;  // mean over the epoch's samples, as they came
+  double train_accuracy = 0;
+  double seconds = 0;     // of the training steps
+  std::optional<Evaluation> validation;
+  bool best = false;      // lowest validation loss so far
+};
+
+class TrainObserver {
+ public:
+  virtual ~TrainObserver() = default;
+  // Before the first step; `first_step` > 0 in a resumed run.
+  virtual void on_start(std::int64_t /*first_step*/, std::int64_t /*total_steps*/, std::int64_t /*steps_an_epoch*/) {}
+  virtual void on_step(const StepRecord&) {}
+  virtual void on_epoch(const EpochRecord&) {}
+  virtual void on_checkpoint(const std::string& /*folder*/) {}
+  virtual void on_evaluation(const char* /*what*/, std::int64_t /*done*/, std::int64_t /*total*/) {}
+};
+
+struct TrainResult {
+  bool stopped = false;  // by the flag, before the end
+  std::int64_t steps = 0;
+  std::int64_t epochs = 0;  // whole ones
+  std::int64_t samples = 0;
+  double train_seconds = 0;  // training steps only, those before a resume included
+  double samples_per_second = 0;
+  double train_loss = 0;  // of the last whole epoch
+  double train_accuracy = 0;
+  std::optional<Evaluation> validation;  // of the last whole epoch
+  std::optional<Evaluation> test;        // of the final weights; not after a stop
+  std::int64_t best_epoch = -1;          // by validation loss
+  double best_validation_loss = 0, best_validation_accuracy = 0;
+  MemoryReport memory;     // of the training, without the test
+  std::string checkpoint;  // folder; empty without a run folder
+  std::int64_t parameters = 0;
+};
+
+class Trainer {
+ public:
+  // Sets threads and the memory cap of the process. The cap holds for both pools together: the compute pool gets what
+  // data set and loader leave. A run folder is made or, with `resume`, continued from its `last` checkpoint; a run that
+  // was killed before its first checkpoint starts anew. `observer` may be null and must outlive the trainer.
+  Trainer(TrainSettings settings, TrainParts parts, bool resume = false, TrainObserver* observer = nullptr);
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  TrainResult run(const std::atomic<bool>* stop = nullptr);
+
+  nn::Module& model() { return *parts_.model; }
+  optim::Optimizer& optimizer() { return *optimizer_; }
+  const RunState& state() const { return state_; }
+  std::int64_t total_steps() const { return total_steps_; }
+
+ private:
+  void restore(const Checkpoint& checkpoint);
+  StepRecord train_step(const data::Batch& batch);
+  void log_step(const StepRecord& record);
+  EpochRecord finish_epoch();
+  void save(bool best);
+  Evaluation evaluate_on(data::DataLoader& loader, const char* what);
+
+  TrainSettings settings_;
+  TrainParts parts_;
+  TrainObserver* observer_;
+  TrainObserver silent_;
+  std::unique_ptr<data::DataLoader> loader_, validation_loader_, test_loader_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::unique_ptr<optim::Scheduler> scheduler_;
+  std::vector<Tensor> parameters_list_;
+  std::unique_ptr<RunFolder> folder_;
+  std::unique_ptr<CheckpointStore> store_;
+  RunState state_;
+  std::int64_t steps_an_epoch_ = 0, total_steps_ = 0;
+  std::int64_t saved_step_ = -1;
+  std::string saved_folder_;
+};
+
+}  // namespace limpid::train
