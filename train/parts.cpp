@@ -1,6 +1,8 @@
 #include <limpid/train/parts.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 #include <limpid/data/split.h>
 #include <limpid/nn/models/models.h>
@@ -20,6 +22,7 @@ data::OpenOptions open_options(const TrainSettings& settings, const std::vector<
   options.search_paths = search_paths;
   options.train = train;
   options.classes = settings.classes;
+  options.on_broken = settings.skip_broken ? data::BrokenImage::skip : data::BrokenImage::fatal;
   if (!settings.input.empty()) {
     options.channels = settings.input[0];
     options.height = settings.input[1];
@@ -36,6 +39,17 @@ void check_same_classes(const data::Dataset& training, const data::Dataset& test
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); i++) {
     LIMPID_CHECK(a[i] == b[i], DataError, "[data] class ", i, " is \"", a[i], "\" in the training half and \"", b[i],
                  "\" in the test half");
+  }
+}
+
+void set_normalization(ModelCard& card, const std::string& data_name, const data::Dataset& dataset) {
+  auto stats = data::known_stats(data_name);
+  if (!stats) stats = data::channel_stats(dataset, kStatsSamples);
+  card.mean = stats->mean;
+  card.std = stats->std;
+  // A constant channel has nothing to scale.
+  for (double& s : card.std) {
+    if (!(s > 0)) s = 1;
   }
 }
 
@@ -60,15 +74,15 @@ TrainParts make_parts(const TrainSettings& settings, const std::vector<std::stri
   data::DatasetPtr all = training.dataset;
   if (settings.limit > 0) all = data::limit(all, settings.limit, settings.seed);
 
-  // A folder without a test half keeps everything for training: the command says so.
-  try {
+  // A folder may come without a test half; there is then no test accuracy.
+  std::error_code ignored;
+  if (settings.data != "folder" || std::filesystem::is_directory(settings.data_dir + "/test", ignored) ||
+      std::filesystem::is_directory(settings.data_dir + "/val", ignored)) {
     data::OpenedDataset test = data::open_dataset(open_options(settings, search_paths, false));
     parts.test = test.dataset;
     parts.skipped.insert(parts.skipped.end(), test.skipped.begin(), test.skipped.end());
-  } catch (const DataError&) {
-    if (settings.data != "folder" || data::find_dataset("folder", settings.data_dir, search_paths, false)) throw;
+    check_same_classes(*training.dataset, *parts.test);
   }
-  if (parts.test) check_same_classes(*training.dataset, *parts.test);
 
   ModelCard& card = parts.card;
   card.model = settings.model;
@@ -98,14 +112,7 @@ TrainParts make_parts(const TrainSettings& settings, const std::vector<std::stri
   LIMPID_CHECK(!settings.drop_last || parts.training->size() >= settings.batch, ArgumentError,
                "[data] with drop-last no batch is left: ", parts.training->size(), " samples, batch ", settings.batch);
 
-  auto stats = data::known_stats(settings.data);
-  if (!stats) stats = data::channel_stats(*parts.training, kStatsSamples);
-  card.mean = stats->mean;
-  card.std = stats->std;
-  // A constant channel has nothing to scale.
-  for (double& s : card.std) {
-    if (!(s > 0)) s = 1;
-  }
+  set_normalization(card, settings.data, *parts.training);
   parts.evaluation_transform = normalization(card);
   std::vector<data::TransformPtr> chain;
   if (settings.augment) {
@@ -120,21 +127,30 @@ TrainParts make_parts(const TrainSettings& settings, const std::vector<std::stri
   return parts;
 }
 
-EvaluationData make_evaluation_data(const TrainSettings& settings, const ModelCard& card,
+EvaluationData make_evaluation_data(const TrainSettings& settings, ModelCard& card,
                                     const std::vector<std::string>& search_paths) {
   TrainSettings wanted = settings;
-  if (settings.data == "folder" || settings.data == "synthetic") {
+  // Folders are resized to the model's input; generated data is made for it.
+  if (!card.input.empty() && (settings.data == "folder" || settings.data == "synthetic")) {
     wanted.input = card.input.vec();
     if (settings.data == "synthetic") wanted.classes = card.classes;
   }
   data::OpenedDataset test = data::open_dataset(open_options(wanted, search_paths, false));
-  EvaluationData out{test.dataset, normalization(card), test.location};
-  if (settings.limit > 0) out.dataset = data::limit(out.dataset, settings.limit, settings.seed);
-  const Shape shape = out.dataset->spec().input_shape;
+  const Shape shape = test.dataset->spec().input_shape;
+  const std::int64_t classes = test.dataset->num_classes();
+  if (card.input.empty()) {
+    card.input = shape;
+    card.classes = settings.classes > 0 ? settings.classes : classes;
+    card.class_names = test.dataset->class_names();
+    card.data = settings.data;
+    set_normalization(card, settings.data, *test.dataset);
+  }
   LIMPID_CHECK(shape == card.input, DataError, "[data] ", settings.data, " gives images ", shape,
                ", the model was trained on ", card.input);
-  LIMPID_CHECK(out.dataset->num_classes() == card.classes, DataError, "[data] ", settings.data, " has ",
-               out.dataset->num_classes(), " classes, the model ", card.classes);
+  LIMPID_CHECK(classes == card.classes, DataError, "[data] ", settings.data, " has ", classes, " classes, the model ",
+               card.classes);
+  EvaluationData out{test.dataset, normalization(card), test.location};
+  if (settings.limit > 0) out.dataset = data::limit(out.dataset, settings.limit, settings.seed);
   return out;
 }
 

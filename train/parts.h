@@ -30,13 +30,14 @@ struct TrainParts {
 // its weights come from there. `search_paths`: where data sets may lie besides settings.data_dir.
 TrainParts make_parts(const TrainSettings& settings, const std::vector<std::string>& search_paths);
 
-// One half of a data set as evaluation needs it: for `eval`. `settings` names the data; the card gives shape and classes.
+// The test half of a data set, for `eval`. `settings` names the data. What the card lacks (shape, classes, normalisation)
+// is filled in from the data; what it has must agree: DataError otherwise.
 struct EvaluationData {
   data::DatasetPtr dataset;
   data::TransformPtr transform;
   std::string location;
 };
-EvaluationData make_evaluation_data(const TrainSettings& settings, const ModelCard& card,
+EvaluationData make_evaluation_data(const TrainSettings& settings, ModelCard& card,
                                     const std::vector<std::string>& search_paths);
 
 // The model of a card; ArgumentError when it names none.

@@ -28,6 +28,7 @@ void visit_settings(Settings& s, Visit&& visit) {
   visit("drop_last", s.drop_last, kNumbers);
   visit("input", s.input, kNumbers);
   visit("classes", s.classes, kNumbers);
+  visit("skip_broken", s.skip_broken, kNumbers);
   visit("model", s.model, kNumbers);
   visit("init", s.init, kNumbers);
   visit("epochs", s.epochs, kNumbers);

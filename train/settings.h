@@ -22,6 +22,7 @@ struct TrainSettings {
   bool drop_last = false;              // leave out the short last batch of an epoch
   std::vector<std::int64_t> input;     // channels, height, width; empty: the data set's own
   std::int64_t classes = 0;            // 0: the data set's own
+  bool skip_broken = false;            // folder: leave out images that cannot be decoded, instead of an error
   // Model and optimization.
   std::string model = "lenet";
   std::string init;  // a safetensors file to start from

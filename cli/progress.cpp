@@ -1,0 +1,115 @@
+#include "progress.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include <limpid/base/format.h>
+
+namespace limpid::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A pipe gets a line at least this seldom.
+constexpr double kPlainSeconds = 10;
+constexpr double kBarSeconds = 0.1;
+
+std::string bar(double fraction) {
+  constexpr int kWidth = 20;
+  const int full = std::clamp(static_cast<int>(fraction * kWidth), 0, kWidth);
+  return "[" + std::string(static_cast<std::size_t>(full), '#') + std::string(static_cast<std::size_t>(kWidth - full), '.') + "]";
+}
+
+}  // namespace
+
+Progress::Progress(bool quiet) : quiet_(quiet), terminal_(::isatty(STDERR_FILENO) == 1) {}
+
+Progress::~Progress() { clear(); }
+
+void Progress::on_start(std::int64_t first_step, std::int64_t total_steps, std::int64_t steps_an_epoch) {
+  total_steps_ = total_steps;
+  steps_an_epoch_ = std::max<std::int64_t>(steps_an_epoch, 1);
+  last_draw_ = Clock::now();
+  if (first_step > 0) message(concat("resuming at step ", first_step, " of ", total_steps));
+}
+
+void Progress::on_step(const train::StepRecord& r) {
+  if (quiet_) return;
+  const auto n = static_cast<double>(r.samples);
+  loss_ += r.loss * n;
+  accuracy_ += r.accuracy * n;
+  samples_ += r.samples;
+  seconds_ += r.seconds;
+  const Clock::time_point now = Clock::now();
+  if (std::chrono::duration<double>(now - last_draw_).count() < (terminal_ ? kBarSeconds : kPlainSeconds)) return;
+  last_draw_ = now;
+  const double samples = static_cast<double>(samples_);
+  const std::int64_t in_epoch = r.step - r.epoch * steps_an_epoch_ + 1;
+  char text[256];
+  std::snprintf(text, sizeof text, "epoch %lld %s %lld/%lld  loss %.4f  accuracy %.1f %%  %.0f samples/s  memory %s",
+                static_cast<long long>(r.epoch + 1),
+                terminal_ ? bar(static_cast<double>(in_epoch) / static_cast<double>(steps_an_epoch_)).c_str() : "step",
+                static_cast<long long>(in_epoch), static_cast<long long>(steps_an_epoch_), loss_ / samples,
+                100 * accuracy_ / samples, seconds_ > 0 ? samples / seconds_ : 0.0, format_bytes(r.reserved_bytes).c_str());
+  if (terminal_) {
+    draw(text);
+    // An average over about the last hundred drawings.
+    loss_ *= 0.9, accuracy_ *= 0.9, seconds_ *= 0.9;
+    samples_ = static_cast<std::int64_t>(samples * 0.9);
+  } else {
+    message(text);
+    loss_ = accuracy_ = seconds_ = 0;
+    samples_ = 0;
+  }
+}
+
+void Progress::on_epoch(const train::EpochRecord& r) {
+  char text[256];
+  int n = std::snprintf(text, sizeof text, "epoch %lld: train loss %.4f, accuracy %.2f %%", static_cast<long long>(r.epoch + 1),
+                        r.train_loss, 100 * r.train_accuracy);
+  std::string line(text, static_cast<std::size_t>(n));
+  if (r.validation) {
+    n = std::snprintf(text, sizeof text, "; validation loss %.4f, accuracy %.2f %%%s", r.validation->loss,
+                      100 * r.validation->accuracy, r.best ? " (best)" : "");
+    line.append(text, static_cast<std::size_t>(n));
+  }
+  n = std::snprintf(text, sizeof text, "; %.1f s", r.seconds);
+  line.append(text, static_cast<std::size_t>(n));
+  message(line);
+  loss_ = accuracy_ = seconds_ = 0;
+  samples_ = 0;
+}
+
+void Progress::on_evaluation(const char* what, std::int64_t done, std::int64_t total) {
+  if (quiet_ || !terminal_) return;
+  const Clock::time_point now = Clock::now();
+  if (std::chrono::duration<double>(now - last_draw_).count() < kBarSeconds) return;
+  last_draw_ = now;
+  draw(concat(what, " ", bar(static_cast<double>(done) / static_cast<double>(std::max<std::int64_t>(total, 1))), " ", done, "/",
+              total));
+}
+
+void Progress::message(const std::string& text) {
+  if (quiet_) return;
+  clear();
+  std::fprintf(stderr, "%s\n", text.c_str());
+}
+
+void Progress::draw(const std::string& line) {
+  winsize window{};
+  std::size_t width = 80;
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0) width = window.ws_col;
+  std::fprintf(stderr, "\r\033[K%s", line.substr(0, width - 1).c_str());
+  std::fflush(stderr);
+  drawn_ = true;
+}
+
+void Progress::clear() {
+  if (drawn_) std::fprintf(stderr, "\r\033[K");
+  drawn_ = false;
+}
+
+}  // namespace limpid::cli

@@ -1,0 +1,35 @@
+// Progress of a training run on stderr: a bar that is redrawn on a terminal, plain lines in a pipe or file.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include <limpid/train/trainer.h>
+
+namespace limpid::cli {
+
+class Progress : public train::TrainObserver {
+ public:
+  explicit Progress(bool quiet);
+  ~Progress() override;
+  void on_start(std::int64_t first_step, std::int64_t total_steps, std::int64_t steps_an_epoch) override;
+  void on_step(const train::StepRecord& record) override;
+  void on_epoch(const train::EpochRecord& record) override;
+  void on_evaluation(const char* what, std::int64_t done, std::int64_t total) override;
+  void message(const std::string& text);  // a line of its own
+
+ private:
+  void draw(const std::string& line);
+  void clear();
+  bool quiet_;
+  bool terminal_;
+  bool drawn_ = false;
+  std::int64_t total_steps_ = 0, steps_an_epoch_ = 1;
+  // Since the last line: smooths the figures shown.
+  double loss_ = 0, accuracy_ = 0, seconds_ = 0;
+  std::int64_t samples_ = 0;
+  std::chrono::steady_clock::time_point last_draw_{};
+};
+
+}  // namespace limpid::cli

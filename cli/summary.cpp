@@ -1,0 +1,86 @@
+// limpid summary: what a model costs, layer by layer.
+#include <cstdio>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <limpid/base/error.h>
+#include <limpid/nn/models/models.h>
+#include <limpid/nn/summary.h>
+
+#include "commands.h"
+#include "common.h"
+
+namespace limpid::cli {
+namespace {
+
+struct SummaryOptions {
+  std::string model = "lenet", input;
+  std::int64_t batch = 1, classes = 10;
+  bool json = false;
+};
+
+// What each model is usually fed with.
+std::string usual_input(const std::string& model) {
+  if (model == "seed" || model == "resnet50") return "3x224x224";
+  if (model == "mlp" || model == "lenet" || model == "lenet-bn") return "1x28x28";
+  return "3x32x32";
+}
+
+int run(const SummaryOptions& o) {
+  LIMPID_CHECK(o.batch >= 1, ArgumentError, "--batch must be at least 1, got ", o.batch);
+  LIMPID_CHECK(o.classes >= 1, ArgumentError, "--classes must be at least 1, got ", o.classes);
+  const Shape input(parse_input(o.input.empty() ? usual_input(o.model) : o.input));
+  std::shared_ptr<nn::Module> model = nn::make_model(o.model, {.input = input, .classes = o.classes});
+  const nn::ModelSummary s = nn::summary(*model, input, o.batch);
+  std::fprintf(o.json ? stderr : stdout, "%s", nn::to_string(s).c_str());
+  if (!o.json) return kOk;
+
+  nlohmann::ordered_json json;
+  json["model"] = o.model;
+  json["batch"] = s.batch;
+  json["input"] = s.input_shape.vec();
+  json["classes"] = o.classes;
+  json["params"] = s.parameters;
+  json["parameters"] = s.parameters;
+  json["parameter_bytes"] = s.parameter_bytes;
+  json["buffer_bytes"] = s.buffer_bytes;
+  json["input_bytes_per_sample"] = s.input_bytes;
+  json["output_bytes_per_sample"] = s.output_bytes;
+  json["saved_bytes_per_sample"] = s.saved_bytes;
+  json["saved_bytes_fixed"] = s.saved_fixed;
+  json["saved_bytes_total"] = s.saved_total();
+  json["flops_per_sample"] = s.flops;
+  json["layers"] = nlohmann::ordered_json::array();
+  for (const nn::LayerSummary& layer : s.layers) {
+    json["layers"].push_back({{"name", layer.name},
+                              {"type", layer.type},
+                              {"description", layer.description},
+                              {"output_shape", layer.output_shape.vec()},
+                              {"parameters", layer.parameters},
+                              {"output_bytes_per_sample", layer.output_bytes},
+                              {"saved_bytes_per_sample", layer.saved_bytes},
+                              {"saved_bytes_fixed", layer.saved_fixed},
+                              {"flops_per_sample", layer.flops}});
+  }
+  std::printf("%s\n", json.dump().c_str());
+  return kOk;
+}
+
+}  // namespace
+
+void add_summary(CLI::App& app, Action& action) {
+  CLI::App* sub = app.add_subcommand("summary", "Per layer: output shape, parameters, bytes a sample, FLOPs");
+  auto o = std::make_shared<SummaryOptions>();
+  sub->add_option("--model", o->model, "mlp, seed, lenet, lenet-bn, resnet9, resnet20, resnet18, resnet50")
+      ->capture_default_str();
+  sub->add_option("--batch", o->batch, "Batch size of the totals")->capture_default_str();
+  sub->add_option("--input", o->input, "One sample, CxHxW; default: what the model is usually fed with");
+  sub->add_option("--classes", o->classes, "Outputs")->capture_default_str();
+  sub->add_flag("--json", o->json, "Last line on stdout: one JSON object");
+  sub->footer("Example:\n  limpid summary --model seed --batch 16 --input 3x224x224 --classes 10");
+  sub->callback([o, &action] { action = [o] { return run(*o); }; });
+}
+
+}  // namespace limpid::cli
