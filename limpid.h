@@ -1,6 +1,21 @@
 // Umbrella header: the public headers of every room.
 #pragma once
 
+#include <limpid/version.h>
+
+#include <limpid/base/error.h>
+#include <limpid/base/file.h>
+#include <limpid/base/format.h>
+#include <limpid/base/scope.h>
+
+#include <limpid/memory/allocator.h>
+
+#include <limpid/tensor/cpu/parallel.h>
+#include <limpid/tensor/creation.h>
+#include <limpid/tensor/random.h>
+#include <limpid/tensor/safetensors.h>
+#include <limpid/tensor/tensor.h>
+
 #include <limpid/autograd/check_finite.h>
 #include <limpid/autograd/checkpoint.h>
 #include <limpid/autograd/custom_function.h>
@@ -9,11 +24,7 @@
 #include <limpid/autograd/grad_mode.h>
 #include <limpid/autograd/gradcheck.h>
 #include <limpid/autograd/graph.h>
-#include <limpid/base/error.h>
-#include <limpid/base/format.h>
-#include <limpid/base/scope.h>
-#include <limpid/memory/allocator.h>
-#include <limpid/memory/oom.h>
+
 #include <limpid/nn/activation.h>
 #include <limpid/nn/containers.h>
 #include <limpid/nn/conv.h>
@@ -27,13 +38,30 @@
 #include <limpid/nn/norm.h>
 #include <limpid/nn/pool.h>
 #include <limpid/nn/summary.h>
+
 #include <limpid/optim/adam.h>
 #include <limpid/optim/clip_grad.h>
 #include <limpid/optim/lr_scheduler.h>
+#include <limpid/optim/optimizer.h>
 #include <limpid/optim/rmsprop.h>
 #include <limpid/optim/sgd.h>
-#include <limpid/tensor/cpu/parallel.h>
-#include <limpid/tensor/creation.h>
-#include <limpid/tensor/random.h>
-#include <limpid/tensor/tensor.h>
-#include <limpid/version.h>
+
+#include <limpid/data/cifar10.h>
+#include <limpid/data/dataset.h>
+#include <limpid/data/folder.h>
+#include <limpid/data/idx.h>
+#include <limpid/data/image.h>
+#include <limpid/data/loader.h>
+#include <limpid/data/registry.h>
+#include <limpid/data/sampler.h>
+#include <limpid/data/split.h>
+#include <limpid/data/synthetic.h>
+#include <limpid/data/transforms.h>
+
+#include <limpid/train/checkpoint.h>
+#include <limpid/train/evaluate.h>
+#include <limpid/train/memory_report.h>
+#include <limpid/train/parts.h>
+#include <limpid/train/run_folder.h>
+#include <limpid/train/settings.h>
+#include <limpid/train/trainer.h>
