@@ -1,5 +1,6 @@
-// Speed of the CPU kernels: GFLOP/s of gemm and of the convolutions of small networks, GB/s of norm and elementwise loops.
-// Usage: kernel_bench [threads] [direct]. Medians of repeated runs; a figure is only comparable with others of its run.
+// Speed of the CPU kernels: GFLOP/s of gemm and of the convolutions of small networks, GB/s of norm and elementwise
+// loops. Usage: kernel_bench [threads] [direct]. Medians of repeated runs; a figure is only comparable with others of
+// its run.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -22,9 +23,7 @@ using namespace limpid::cpu;
 
 namespace {
 
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // Median time of a call, after one warm-up; about 0.3 s of runs, at least 5.
 double measure(const std::function<void()>& fn) {
@@ -103,9 +102,8 @@ void bench_rest() {
   const double bytes = 4.0 * double(n);
   Buffer x(n), y(n), dx(n), ws(static_cast<std::int64_t>(batch_norm_workspace(pixels, channels) / 4 + 1));
   std::vector<double> stats(3 * channels), mean(channels, 0.1), invstd(channels, 1.5);
-  bench_bandwidth("batch norm statistics", bytes, [&] {
-    batch_norm_statistics(pixels, channels, x.data, stats.data(), ws.data);
-  });
+  bench_bandwidth("batch norm statistics", bytes,
+                  [&] { batch_norm_statistics(pixels, channels, x.data, stats.data(), ws.data); });
   bench_bandwidth("batch norm apply", 2 * bytes, [&] {
     batch_norm_apply<float>(pixels, channels, x.data, mean.data(), invstd.data(), nullptr, nullptr, y.data);
   });
@@ -113,27 +111,35 @@ void bench_rest() {
     batch_norm_backward_reduce(pixels, channels, x.data, y.data, mean.data(), invstd.data(), stats.data(), ws.data);
   });
   bench_bandwidth("batch norm backward apply", 3 * bytes, [&] {
-    batch_norm_backward_apply<float>(pixels, channels, x.data, y.data, mean.data(), invstd.data(), nullptr, stats.data(),
-                                     double(pixels), dx.data);
+    batch_norm_backward_apply<float>(pixels, channels, x.data, y.data, mean.data(), invstd.data(), nullptr,
+                                     stats.data(), double(pixels), dx.data);
   });
   bench_bandwidth("relu", 2 * bytes, [&] { relu(n, x.data, y.data); });
   bench_bandwidth("add", 3 * bytes, [&] { add(n, x.data, y.data, dx.data); });
   bench_bandwidth("nchw -> nhwc", 2 * bytes, [&] { nchw_to_nhwc(16, channels, 1024, x.data, y.data); });
-  const PoolDesc pool{.n = 512, .c = 64, .h = 24, .w = 24, .oh = 12, .ow = 12, .kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2};
+  const PoolDesc pool{.n = 512,
+                      .c = 64,
+                      .h = 24,
+                      .w = 24,
+                      .oh = 12,
+                      .ow = 12,
+                      .kernel_h = 2,
+                      .kernel_w = 2,
+                      .stride_h = 2,
+                      .stride_w = 2};
   const std::int64_t in = 512 * 64 * 576;
   Buffer big(in), small(in / 4);
   std::vector<std::int32_t> index(static_cast<std::size_t>(in / 4));
-  bench_bandwidth("max pool 2x2, lenet B512", 4.0 * double(in) * 1.5, [&] { max_pool2d(pool, big.data, small.data, index.data()); });
-  bench_bandwidth("max pool backward", 4.0 * double(in) * 1.5, [&] {
-    max_pool2d_backward(pool, small.data, index.data(), big.data);
-  });
+  bench_bandwidth("max pool 2x2, lenet B512", 4.0 * double(in) * 1.5,
+                  [&] { max_pool2d(pool, big.data, small.data, index.data()); });
+  bench_bandwidth("max pool backward", 4.0 * double(in) * 1.5,
+                  [&] { max_pool2d_backward(pool, small.data, index.data(), big.data); });
   const std::int64_t params = 1200000;
   Buffer p(params), g(params), m(params), v(params);
   for (std::int64_t i = 0; i < params; ++i) v.data[i] = 0.01f;
   const Chunk<float> chunk{p.data, g.data, m.data, v.data, nullptr, params};
-  bench_bandwidth("adam, 1.2 M parameters", 7 * 4.0 * double(params), [&] {
-    adam_step<float>(std::span<const Chunk<float>>(&chunk, 1), AdamStep{.lr = 1e-3});
-  });
+  bench_bandwidth("adam, 1.2 M parameters", 7 * 4.0 * double(params),
+                  [&] { adam_step<float>(std::span<const Chunk<float>>(&chunk, 1), AdamStep{.lr = 1e-3}); });
 }
 
 }  // namespace
@@ -142,11 +148,13 @@ int main(int argc, char** argv) {
   if (argc > 1) set_num_threads(std::atoi(argv[1]));
   if (argc > 2 && std::strcmp(argv[2], "direct") == 0) set_conv_algorithm(ConvAlgorithm::direct);
   std::printf("threads %d\n", num_threads());
-  const double fork = measure([] { for (int i = 0; i < 100; ++i) parallel_for(8, [](std::int64_t) {}); });
+  const double fork = measure([] {
+    for (int i = 0; i < 100; ++i) parallel_for(8, [](std::int64_t) {});
+  });
   std::printf("fork-join %.2f us\n", fork * 1e4);
 
-  const std::int64_t sizes[][3] = {{1, 128, 784}, {64, 128, 784}, {64, 10, 128}, {64, 64, 64}, {256, 256, 256},
-                                   {512, 128, 9216}, {128, 9216, 512}, {1024, 1024, 1024}};
+  const std::int64_t sizes[][3] = {{1, 128, 784},   {64, 128, 784},   {64, 10, 128},    {64, 64, 64},
+                                   {256, 256, 256}, {512, 128, 9216}, {128, 9216, 512}, {1024, 1024, 1024}};
   for (const auto& s : sizes) {
     bench_gemm(s[0], s[1], s[2], false, false);
     bench_gemm(s[0], s[1], s[2], false, true);
@@ -161,12 +169,11 @@ int main(int argc, char** argv) {
     bench_conv("lenet conv1 1->32", {.n = 512, .c = 1, .h = 28, .w = 28, .k = 32, .r = 3, .s = 3}, 1, false);
     bench_conv("lenet conv2 32->64", {.n = 512, .c = 32, .h = 26, .w = 26, .k = 64, .r = 3, .s = 3}, 1);
   });
-  net("seed B16", [] {
-    bench_conv("seed 3->64 224", {.n = 16, .c = 3, .h = 224, .w = 224, .k = 64, .r = 3, .s = 3}, 1, false);
-  });
+  net("seed B16",
+      [] { bench_conv("seed 3->64 224", {.n = 16, .c = 3, .h = 224, .w = 224, .k = 64, .r = 3, .s = 3}, 1, false); });
   net("resnet18 B16", [] {
-    const auto layer = [](const char* name, std::int64_t c, std::int64_t k, std::int64_t h, std::int64_t r, std::int64_t stride,
-                          int repeats, bool input_gradient = true) {
+    const auto layer = [](const char* name, std::int64_t c, std::int64_t k, std::int64_t h, std::int64_t r,
+                          std::int64_t stride, int repeats, bool input_gradient = true) {
       ConvDesc d{.n = 16, .c = c, .h = h, .w = h, .k = k, .r = r, .s = r};
       d.stride_h = d.stride_w = stride, d.pad_h = d.pad_w = r / 2;
       bench_conv(name, d, repeats, input_gradient);

@@ -1,4 +1,5 @@
-// Shared by the kernel tests: guarded buffers, random fill, comparison with a reference, bits for several thread counts.
+// Shared by the kernel tests: guarded buffers, random fill, comparison with a reference, bits for several thread
+// counts.
 #pragma once
 
 #include <cmath>
@@ -53,7 +54,9 @@ class Random {
     state_ ^= state_ << 13, state_ ^= state_ >> 7, state_ ^= state_ << 17;
     return static_cast<double>(state_ >> 11) / 4503599627370496.0 - 1.0;
   }
-  std::int64_t below(std::int64_t n) { return static_cast<std::int64_t>((next() + 1) / 2 * static_cast<double>(n)) % n; }
+  std::int64_t below(std::int64_t n) {
+    return static_cast<std::int64_t>((next() + 1) / 2 * static_cast<double>(n)) % n;
+  }
   template <class T>
   void fill(Guarded<T>& x) {
     for (std::int64_t i = 0; i < x.size(); ++i) x[i] = static_cast<T>(next());
@@ -94,7 +97,8 @@ struct Threads {
   ~Threads() { limpid::cpu::set_num_threads(before); }
 };
 
-// Runs fn(output) with 1, 2 and 3 threads into fresh outputs; checks guards and that the bits agree. Returns the output.
+// Runs fn(output) with 1, 2 and 3 threads into fresh outputs; checks guards and that the bits agree. Returns the
+// output.
 template <class T, class Fn>
 Guarded<T> run_all_threads(std::int64_t n, const Fn& fn) {
   Threads restore;

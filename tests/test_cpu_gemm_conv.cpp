@@ -1,4 +1,5 @@
-// Thread pool, gemm and convolution against plain loops in double: odd sizes, strides, groups, guards, bits per thread count.
+// Thread pool, gemm and convolution against plain loops in double: odd sizes, strides, groups, guards, bits per thread
+// count.
 #include <atomic>
 #include <stdexcept>
 #include <thread>
@@ -49,7 +50,10 @@ TEST_CASE("thread pool: exceptions reach the caller, nested and concurrent calls
   Threads restore;
   set_num_threads(3);
   for (int round = 0; round < 50; ++round) {
-    CHECK_THROWS_AS(parallel_for(20, [&](std::int64_t task) { if (task == 7) throw std::runtime_error("seven"); }),
+    CHECK_THROWS_AS(parallel_for(20,
+                                 [&](std::int64_t task) {
+                                   if (task == 7) throw std::runtime_error("seven");
+                                 }),
                     std::runtime_error);
     std::atomic<int> after{0};
     parallel_for(8, [&](std::int64_t) { parallel_for(4, [&](std::int64_t) { after.fetch_add(1); }); });
@@ -99,8 +103,8 @@ void check_gemm(std::int64_t m, std::int64_t n, std::int64_t k, bool ta, bool tb
     gemm(d, a.data(), b.data(), c.data(), with_bias ? bias.data() : nullptr, workspace.data());
     CHECK(workspace.intact());
   });
-  CHECK_MESSAGE(error_of(got, want) < tolerance<T>(static_cast<double>(k)), "m ", m, " n ", n, " k ", k, " ta ", ta, " tb ",
-                tb, " acc ", accumulate, " bias ", with_bias, " T ", sizeof(T));
+  CHECK_MESSAGE(error_of(got, want) < tolerance<T>(static_cast<double>(k)), "m ", m, " n ", n, " k ", k, " ta ", ta,
+                " tb ", tb, " acc ", accumulate, " bias ", with_bias, " T ", sizeof(T));
 }
 
 template <class T>
@@ -121,7 +125,8 @@ void check_conv(const ConvDesc& d, Random& random) {
           db[static_cast<std::size_t>(k)] += g;
           for (std::int64_t r = 0; r < d.r; ++r)
             for (std::int64_t s = 0; s < d.s; ++s) {
-              const std::int64_t iy = i * d.stride_h - d.pad_h + r * d.dil_h, ix = j * d.stride_w - d.pad_w + s * d.dil_w;
+              const std::int64_t iy = i * d.stride_h - d.pad_h + r * d.dil_h,
+                                 ix = j * d.stride_w - d.pad_w + s * d.dil_w;
               if (iy < 0 || iy >= d.h || ix < 0 || ix >= d.w) continue;
               for (std::int64_t c = 0; c < cg; ++c) {
                 const std::int64_t xi = ((n * d.h + iy) * d.w + ix) * d.c + k / kg * cg + c;
@@ -135,8 +140,9 @@ void check_conv(const ConvDesc& d, Random& random) {
         }
   const double loose = std::strcmp(plan_conv2d(ConvPass::forward, d, sizeof(T)).algorithm, "winograd") == 0 ? 30 : 1;
   const auto workspace_of = [&](ConvPass pass) { return plan_conv2d(pass, d, sizeof(T)); };
-  const auto name = limpid::concat("n", d.n, " c", d.c, " h", d.h, " w", d.w, " k", d.k, " r", d.r, " s", d.s, " stride", d.stride_h,
-                                   d.stride_w, " pad", d.pad_h, d.pad_w, " dil", d.dil_h, d.dil_w, " g", d.groups, " size", sizeof(T));
+  const auto name = limpid::concat("n", d.n, " c", d.c, " h", d.h, " w", d.w, " k", d.k, " r", d.r, " s", d.s,
+                                   " stride", d.stride_h, d.stride_w, " pad", d.pad_h, d.pad_w, " dil", d.dil_h,
+                                   d.dil_w, " g", d.groups, " size", sizeof(T));
   CAPTURE(name);
   {
     const ConvPlan plan = workspace_of(ConvPass::forward);
@@ -226,11 +232,56 @@ TEST_CASE("convolution equals the plain loops") {
       {.n = 2, .c = 40, .h = 8, .w = 5, .k = 24, .r = 1, .s = 1},
       {.n = 1, .c = 5, .h = 11, .w = 14, .k = 9, .r = 2, .s = 4, .stride_h = 3, .stride_w = 1, .pad_h = 1, .pad_w = 2},
       {.n = 2, .c = 16, .h = 13, .w = 12, .k = 16, .r = 3, .s = 3, .pad_h = 2, .pad_w = 2, .dil_h = 2, .dil_w = 2},
-      {.n = 1, .c = 7, .h = 15, .w = 12, .k = 5, .r = 3, .s = 2, .stride_h = 2, .stride_w = 3, .pad_h = 3, .pad_w = 1, .dil_h = 3, .dil_w = 2},
+      {.n = 1,
+       .c = 7,
+       .h = 15,
+       .w = 12,
+       .k = 5,
+       .r = 3,
+       .s = 2,
+       .stride_h = 2,
+       .stride_w = 3,
+       .pad_h = 3,
+       .pad_w = 1,
+       .dil_h = 3,
+       .dil_w = 2},
       {.n = 2, .c = 12, .h = 7, .w = 7, .k = 20, .r = 3, .s = 3, .pad_h = 1, .pad_w = 1, .groups = 4},
-      {.n = 2, .c = 32, .h = 6, .w = 7, .k = 64, .r = 3, .s = 3, .stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1, .groups = 2},
-      {.n = 2, .c = 13, .h = 9, .w = 8, .k = 13, .r = 3, .s = 3, .stride_h = 2, .stride_w = 1, .pad_h = 1, .pad_w = 1, .groups = 13},
-      {.n = 3, .c = 32, .h = 9, .w = 8, .k = 32, .r = 3, .s = 5, .pad_h = 2, .pad_w = 2, .dil_h = 2, .dil_w = 1, .groups = 32},
+      {.n = 2,
+       .c = 32,
+       .h = 6,
+       .w = 7,
+       .k = 64,
+       .r = 3,
+       .s = 3,
+       .stride_h = 2,
+       .stride_w = 2,
+       .pad_h = 1,
+       .pad_w = 1,
+       .groups = 2},
+      {.n = 2,
+       .c = 13,
+       .h = 9,
+       .w = 8,
+       .k = 13,
+       .r = 3,
+       .s = 3,
+       .stride_h = 2,
+       .stride_w = 1,
+       .pad_h = 1,
+       .pad_w = 1,
+       .groups = 13},
+      {.n = 3,
+       .c = 32,
+       .h = 9,
+       .w = 8,
+       .k = 32,
+       .r = 3,
+       .s = 5,
+       .pad_h = 2,
+       .pad_w = 2,
+       .dil_h = 2,
+       .dil_w = 1,
+       .groups = 32},
       {.n = 1, .c = 4, .h = 6, .w = 6, .k = 8, .r = 3, .s = 3, .pad_h = 1, .pad_w = 1, .groups = 4},
       {.n = 1, .c = 3, .h = 1, .w = 1, .k = 2, .r = 1, .s = 1},
       {.n = 1, .c = 2, .h = 3, .w = 3, .k = 2, .r = 3, .s = 3, .pad_h = 4, .pad_w = 4},

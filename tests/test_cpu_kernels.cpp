@@ -1,5 +1,5 @@
-// Norm, pooling, optimizer and elementwise kernels of the CPU against plain loops in double: odd sizes, guards, and the same
-// bits for 1, 2 and 3 threads.
+// Norm, pooling, optimizer and elementwise kernels of the CPU against plain loops in double: odd sizes, guards, and the
+// same bits for 1, 2 and 3 threads.
 #include <algorithm>
 #include <limits>
 
@@ -35,8 +35,10 @@ void check_batch_norm(std::int64_t pixels, std::int64_t channels, double offset,
   const auto workspace = static_cast<std::int64_t>(batch_norm_workspace(pixels, channels));
   Doubles mean(at(channels)), m2(at(channels)), invstd(at(channels)), sum(at(channels)), dot(at(channels));
   for (std::int64_t c = 0; c < channels; ++c) {
-    for (std::int64_t p = 0; p < pixels; ++p) mean[at(c)] += static_cast<double>(x[p * channels + c]) / static_cast<double>(pixels);
-    for (std::int64_t p = 0; p < pixels; ++p) m2[at(c)] += std::pow(static_cast<double>(x[p * channels + c]) - mean[at(c)], 2);
+    for (std::int64_t p = 0; p < pixels; ++p)
+      mean[at(c)] += static_cast<double>(x[p * channels + c]) / static_cast<double>(pixels);
+    for (std::int64_t p = 0; p < pixels; ++p)
+      m2[at(c)] += std::pow(static_cast<double>(x[p * channels + c]) - mean[at(c)], 2);
     invstd[at(c)] = 1 / std::sqrt(m2[at(c)] / static_cast<double>(pixels) + 1e-5);
     for (std::int64_t p = 0; p < pixels; ++p) {
       const double g = static_cast<double>(dy[p * channels + c]);
@@ -58,7 +60,8 @@ void check_batch_norm(std::int64_t pixels, std::int64_t channels, double offset,
   }
   const auto sums = run_all_threads<double>(2 * channels, [&](Guarded<double>& out) {
     Guarded<unsigned char> ws(workspace);
-    batch_norm_backward_reduce(pixels, channels, x.data(), dy.data(), mean.data(), invstd.data(), out.data(), ws.data());
+    batch_norm_backward_reduce(pixels, channels, x.data(), dy.data(), mean.data(), invstd.data(), out.data(),
+                               ws.data());
     CHECK(ws.intact());
   });
   Doubles want_sums(sum);
@@ -75,7 +78,8 @@ void check_batch_norm(std::int64_t pixels, std::int64_t channels, double offset,
         y[at(i)] = xhat * w + (affine ? static_cast<double>(bias[c]) : 0.0);
         if (relu) y[at(i)] = std::max(y[at(i)], 0.0);
         const double n = static_cast<double>(pixels);
-        dx[at(i)] = w * invstd[at(c)] * (static_cast<double>(dy[i]) - (relu ? 0 : (sum[at(c)] + xhat * dot[at(c)]) / n));
+        dx[at(i)] =
+            w * invstd[at(c)] * (static_cast<double>(dy[i]) - (relu ? 0 : (sum[at(c)] + xhat * dot[at(c)]) / n));
       }
     }
     const auto got = run_all_threads<T>(x.size(), [&](Guarded<T>& out) {
@@ -115,7 +119,8 @@ void check_pool(const PoolDesc& d, bool with_nan, Random& random) {
           std::int64_t best_at = -1, inside = 0, padded = 0;
           for (std::int64_t r = 0; r < d.kernel_h; ++r)
             for (std::int64_t s = 0; s < d.kernel_w; ++s) {
-              const std::int64_t iy = oy * d.stride_h - d.pad_h + r * d.dil_h, ix = ox * d.stride_w - d.pad_w + s * d.dil_w;
+              const std::int64_t iy = oy * d.stride_h - d.pad_h + r * d.dil_h,
+                                 ix = ox * d.stride_w - d.pad_w + s * d.dil_w;
               if (iy < d.h + d.pad_h && ix < d.w + d.pad_w) ++padded;
               if (iy < 0 || iy >= d.h || ix < 0 || ix >= d.w) continue;
               const double v = static_cast<double>(x[pixel(iy, ix)]);
@@ -130,7 +135,8 @@ void check_pool(const PoolDesc& d, bool with_nan, Random& random) {
             for (std::int64_t r = 0; r < d.kernel_h; ++r)
               for (std::int64_t s = 0; s < d.kernel_w; ++s) {
                 const std::int64_t iy = oy * d.stride_h - d.pad_h + r, ix = ox * d.stride_w - d.pad_w + s;
-                if (iy >= 0 && iy < d.h && ix >= 0 && ix < d.w) avg_dx[at(pixel(iy, ix))] += static_cast<double>(dy[o]) / count;
+                if (iy >= 0 && iy < d.h && ix >= 0 && ix < d.w)
+                  avg_dx[at(pixel(iy, ix))] += static_cast<double>(dy[o]) / count;
               }
           }
           const std::int64_t y0 = oy * d.h / d.oh, y1 = ((oy + 1) * d.h + d.oh - 1) / d.oh;
@@ -152,7 +158,8 @@ void check_pool(const PoolDesc& d, bool with_nan, Random& random) {
   Guarded<T> values(out);
   max_pool2d<T>(d, x.data(), values.data(), nullptr);
   CHECK((values.intact() && error_of(values, top) == 0));
-  const auto dx = run_all_threads<T>(in, [&](Guarded<T>& g) { max_pool2d_backward(d, dy.data(), indices.data(), g.data()); });
+  const auto dx =
+      run_all_threads<T>(in, [&](Guarded<T>& g) { max_pool2d_backward(d, dy.data(), indices.data(), g.data()); });
   CHECK(error_of(dx, top_dx) < tolerance<T>(9));
   if (with_nan) return;
   if (d.dil_h == 1 && d.dil_w == 1) {
@@ -186,7 +193,8 @@ struct Scalar {
     }
     s0 += (g - s0) * (1 - s.beta1);
     s1 = s1 * s.beta2 + (1 - s.beta2) * g * g;
-    const double bc1 = 1 - std::pow(s.beta1, static_cast<double>(s.step)), bc2 = 1 - std::pow(s.beta2, static_cast<double>(s.step));
+    const double bc1 = 1 - std::pow(s.beta1, static_cast<double>(s.step)),
+                 bc2 = 1 - std::pow(s.beta2, static_cast<double>(s.step));
     if (s.amsgrad) s2 = std::max(s2, s1);
     p -= s.lr / bc1 * (s0 / (std::sqrt(s.amsgrad ? s2 : s1) / std::sqrt(bc2) + s.eps));
   }
@@ -233,7 +241,8 @@ void check_optimizer(const Kernel& kernel, const Reference& reference, double to
     for (auto& grad : g) random.fill(grad);
     kernel(std::span<const Chunk<T>>(chunks), step);
     for (std::size_t t = 0; t < want.size(); ++t) {
-      for (std::size_t i = 0; i < want[t].size(); ++i) reference(want[t][i], static_cast<double>(g[t][static_cast<std::int64_t>(i)]), step);
+      for (std::size_t i = 0; i < want[t].size(); ++i)
+        reference(want[t][i], static_cast<double>(g[t][static_cast<std::int64_t>(i)]), step);
     }
   }
   double worst = 0;
@@ -250,18 +259,36 @@ void check_optimizer(const Kernel& kernel, const Reference& reference, double to
 template <class T>
 void check_optimizers(double tol) {
   for (int v = 0; v < 16; ++v) {
-    SgdStep s{.lr = 0.05, .momentum = v & 1 ? 0.9 : 0.0, .dampening = v & 2 ? 0.3 : 0.0, .weight_decay = v & 4 ? 0.01 : 0.0};
+    SgdStep s{
+        .lr = 0.05, .momentum = v & 1 ? 0.9 : 0.0, .dampening = v & 2 ? 0.3 : 0.0, .weight_decay = v & 4 ? 0.01 : 0.0};
     s.nesterov = (v & 8) && (v & 1) && !(v & 2);
-    check_optimizer<T>([&](auto chunks, int step) { s.first_step = step == 1; sgd_step<T>(chunks, s); },
-                       [&](Scalar& w, double g, int step) { s.first_step = step == 1; w.sgd(g, s); }, tol);
+    check_optimizer<T>(
+        [&](auto chunks, int step) {
+          s.first_step = step == 1;
+          sgd_step<T>(chunks, s);
+        },
+        [&](Scalar& w, double g, int step) {
+          s.first_step = step == 1;
+          w.sgd(g, s);
+        },
+        tol);
   }
   for (int v = 0; v < 8; ++v) {
     AdamStep s{.lr = 0.01, .weight_decay = v & 1 ? 0.1 : 0.0, .decoupled = (v & 2) != 0, .amsgrad = (v & 4) != 0};
-    check_optimizer<T>([&](auto chunks, int step) { s.step = step; adam_step<T>(chunks, s); },
-                       [&](Scalar& w, double g, int step) { s.step = step; w.adam(g, s); }, tol);
+    check_optimizer<T>(
+        [&](auto chunks, int step) {
+          s.step = step;
+          adam_step<T>(chunks, s);
+        },
+        [&](Scalar& w, double g, int step) {
+          s.step = step;
+          w.adam(g, s);
+        },
+        tol);
   }
   for (int v = 0; v < 8; ++v) {
-    const RmspropStep s{.lr = 0.01, .weight_decay = v & 1 ? 0.1 : 0.0, .momentum = v & 2 ? 0.9 : 0.0, .centered = (v & 4) != 0};
+    const RmspropStep s{
+        .lr = 0.01, .weight_decay = v & 1 ? 0.1 : 0.0, .momentum = v & 2 ? 0.9 : 0.0, .centered = (v & 4) != 0};
     check_optimizer<T>([&](auto chunks, int) { rmsprop_step<T>(chunks, s); },
                        [&](Scalar& w, double g, int) { w.rmsprop(g, s); }, tol * (v & 4 ? 20 : 1));
   }
@@ -275,7 +302,10 @@ void check_loops(std::int64_t n, Random& random) {
   Doubles want(at(n));
   const auto expect = [&](auto value, auto kernel) {
     for (std::size_t i = 0; i < want.size(); ++i) want[i] = value(x[i], z[i]);
-    const auto got = run_all_threads<T>(n, [&](Guarded<T>& y) { std::copy(b.data(), b.data() + n, y.data()); kernel(y.data()); });
+    const auto got = run_all_threads<T>(n, [&](Guarded<T>& y) {
+      std::copy(b.data(), b.data() + n, y.data());
+      kernel(y.data());
+    });
     CHECK(error_of(got, want) < tolerance<T>(1));
   };
   expect([](double u, double) { return std::max(u, 0.0); }, [&](T* y) { relu(n, a.data(), y); });
@@ -308,7 +338,8 @@ void check_rows(std::int64_t rows, std::int64_t cols, Random& random) {
   CAPTURE(rows);
   CAPTURE(cols);
   Guarded<T> x(rows * cols), dy(rows * cols), b(cols), weight(rows), class_weight(cols), row_scale(rows);
-  random.fill(x), random.fill(dy), random.fill(b), random.fill(weight), random.fill(class_weight), random.fill(row_scale);
+  random.fill(x), random.fill(dy), random.fill(b), random.fill(weight), random.fill(class_weight),
+      random.fill(row_scale);
   std::vector<std::int64_t> labels(at(rows));
   for (auto& label : labels) label = random.below(cols + 1) - 1;
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -336,18 +367,23 @@ void check_rows(std::int64_t rows, std::int64_t cols, Random& random) {
     }
   }
   const double tol = tolerance<T>(static_cast<double>(cols + 4));
-  CHECK(error_of(run_all_threads<T>(cols, [&](Guarded<T>& y) {
-    Guarded<unsigned char> ws(static_cast<std::int64_t>(column_sum_workspace(rows, cols, sizeof(T))));
-    column_sum(rows, cols, x.data(), y.data(), ws.data());
-    CHECK(ws.intact());
-  }), sums) < tolerance<T>(static_cast<double>(rows)));
-  CHECK(error_of(run_all_threads<T>(rows * cols, [&](Guarded<T>& y) { add_row(rows, cols, x.data(), b.data(), y.data()); }), plus) < tol);
+  CHECK(error_of(run_all_threads<T>(cols,
+                                    [&](Guarded<T>& y) {
+                                      Guarded<unsigned char> ws(
+                                          static_cast<std::int64_t>(column_sum_workspace(rows, cols, sizeof(T))));
+                                      column_sum(rows, cols, x.data(), y.data(), ws.data());
+                                      CHECK(ws.intact());
+                                    }),
+                 sums) < tolerance<T>(static_cast<double>(rows)));
+  CHECK(error_of(
+            run_all_threads<T>(rows * cols, [&](Guarded<T>& y) { add_row(rows, cols, x.data(), b.data(), y.data()); }),
+            plus) < tol);
   for (bool log : {false, true}) {
-    const auto y = run_all_threads<T>(rows * cols, [&](Guarded<T>& out) { softmax_rows(rows, cols, x.data(), out.data(), log); });
+    const auto y =
+        run_all_threads<T>(rows * cols, [&](Guarded<T>& out) { softmax_rows(rows, cols, x.data(), out.data(), log); });
     CHECK(error_of(y, log ? logs : soft) < tol);
-    const auto dx = run_all_threads<T>(rows * cols, [&](Guarded<T>& out) {
-      softmax_rows_backward(rows, cols, dy.data(), y.data(), out.data(), log);
-    });
+    const auto dx = run_all_threads<T>(
+        rows * cols, [&](Guarded<T>& out) { softmax_rows_backward(rows, cols, dy.data(), y.data(), out.data(), log); });
     CHECK(error_of(dx, log ? log_dx : soft_dx) < tol);
   }
   for (int variant = 0; variant < 4; ++variant) {
@@ -367,19 +403,21 @@ void check_rows(std::int64_t rows, std::int64_t cols, Random& random) {
       }
       for (std::int64_t c = 0; c < cols; ++c) {
         const double cw = weighted ? static_cast<double>(class_weight[c]) : 1.0, p = soft[at(r * cols + c)];
-        grad[at(r * cols + c)] = scale_r * ((1 - s) * w * (p - (c == label ? 1 : 0)) + s / static_cast<double>(cols) * (weights * p - cw));
+        grad[at(r * cols + c)] =
+            scale_r * ((1 - s) * w * (p - (c == label ? 1 : 0)) + s / static_cast<double>(cols) * (weights * p - cw));
       }
     }
     Guarded<T> lse(rows);
     const auto losses = run_all_threads<T>(rows, [&](Guarded<T>& out) {
-      cross_entropy_rows(rows, cols, x.data(), labels.data(), weight.data(), weighted ? class_weight.data() : nullptr, s,
-                         out.data(), lse.data());
+      cross_entropy_rows(rows, cols, x.data(), labels.data(), weight.data(), weighted ? class_weight.data() : nullptr,
+                         s, out.data(), lse.data());
     });
     CHECK(lse.intact());
     CHECK(error_of(losses, loss) < tol);
     const auto dx = run_all_threads<T>(rows * cols, [&](Guarded<T>& out) {
-      cross_entropy_rows_backward(rows, cols, x.data(), labels.data(), weight.data(), weighted ? class_weight.data() : nullptr,
-                                  s, row_scale.data(), lse.data(), out.data());
+      cross_entropy_rows_backward(rows, cols, x.data(), labels.data(), weight.data(),
+                                  weighted ? class_weight.data() : nullptr, s, row_scale.data(), lse.data(),
+                                  out.data());
     });
     CHECK(error_of(dx, grad) < tol);
   }
@@ -410,7 +448,8 @@ TEST_CASE("batch norm statistics merge to those of all rows, and a large mean co
   batch_norm_statistics(90, channels, x.data(), whole.data(), ws.data());
   const std::int64_t cuts[] = {0, 1, 40, 40, 90};
   for (int q = 0; q < 4; ++q) {
-    batch_norm_statistics(cuts[q + 1] - cuts[q], channels, x.data() + cuts[q] * channels, parts.data() + q * 3 * channels, ws.data());
+    batch_norm_statistics(cuts[q + 1] - cuts[q], channels, x.data() + cuts[q] * channels,
+                          parts.data() + q * 3 * channels, ws.data());
   }
   batch_norm_combine(4, channels, parts.data(), merged.data());
   CHECK(error_of(merged, doubles(whole)) < 1e-14);
@@ -432,14 +471,79 @@ TEST_CASE("pooling equals the plain loops") {
   Random random(7);
   const PoolDesc cases[] = {
       {.n = 2, .c = 1, .h = 4, .w = 6, .oh = 2, .ow = 3, .kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2},
-      {.n = 3, .c = 7, .h = 9, .w = 8, .oh = 5, .ow = 4, .kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1},
-      {.n = 2, .c = 64, .h = 24, .w = 24, .oh = 12, .ow = 12, .kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2},
-      {.n = 2, .c = 70, .h = 9, .w = 7, .oh = 7, .ow = 4, .kernel_h = 3, .kernel_w = 4, .pad_w = 0, .count_include_pad = false},
-      {.n = 1, .c = 33, .h = 11, .w = 10, .oh = 5, .ow = 3, .kernel_h = 3, .kernel_w = 2, .stride_h = 2, .stride_w = 3, .pad_h = 1, .pad_w = 1, .dil_h = 2, .dil_w = 3},
-      {.n = 2, .c = 5, .h = 7, .w = 7, .oh = 3, .ow = 3, .kernel_h = 3, .kernel_w = 3, .stride_h = 3, .stride_w = 3, .pad_h = 1, .pad_w = 1, .count_include_pad = false},
+      {.n = 3,
+       .c = 7,
+       .h = 9,
+       .w = 8,
+       .oh = 5,
+       .ow = 4,
+       .kernel_h = 3,
+       .kernel_w = 3,
+       .stride_h = 2,
+       .stride_w = 2,
+       .pad_h = 1,
+       .pad_w = 1},
+      {.n = 2,
+       .c = 64,
+       .h = 24,
+       .w = 24,
+       .oh = 12,
+       .ow = 12,
+       .kernel_h = 2,
+       .kernel_w = 2,
+       .stride_h = 2,
+       .stride_w = 2},
+      {.n = 2,
+       .c = 70,
+       .h = 9,
+       .w = 7,
+       .oh = 7,
+       .ow = 4,
+       .kernel_h = 3,
+       .kernel_w = 4,
+       .pad_w = 0,
+       .count_include_pad = false},
+      {.n = 1,
+       .c = 33,
+       .h = 11,
+       .w = 10,
+       .oh = 5,
+       .ow = 3,
+       .kernel_h = 3,
+       .kernel_w = 2,
+       .stride_h = 2,
+       .stride_w = 3,
+       .pad_h = 1,
+       .pad_w = 1,
+       .dil_h = 2,
+       .dil_w = 3},
+      {.n = 2,
+       .c = 5,
+       .h = 7,
+       .w = 7,
+       .oh = 3,
+       .ow = 3,
+       .kernel_h = 3,
+       .kernel_w = 3,
+       .stride_h = 3,
+       .stride_w = 3,
+       .pad_h = 1,
+       .pad_w = 1,
+       .count_include_pad = false},
       {.n = 2, .c = 20, .h = 5, .w = 6, .oh = 1, .ow = 1, .kernel_h = 5, .kernel_w = 6},
       // ceil mode: the last window sticks out of the padding
-      {.n = 1, .c = 3, .h = 6, .w = 6, .oh = 4, .ow = 4, .kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1},
+      {.n = 1,
+       .c = 3,
+       .h = 6,
+       .w = 6,
+       .oh = 4,
+       .ow = 4,
+       .kernel_h = 2,
+       .kernel_w = 2,
+       .stride_h = 2,
+       .stride_w = 2,
+       .pad_h = 1,
+       .pad_w = 1},
   };
   for (const PoolDesc& d : cases) {
     for (bool with_nan : {false, true}) {
@@ -490,10 +594,13 @@ TEST_CASE("layout changes move every element") {
       Doubles want(at(x.size()));
       for (std::int64_t i = 0; i < n; ++i)
         for (std::int64_t k = 0; k < c; ++k)
-          for (std::int64_t p = 0; p < hw; ++p) want[at((i * hw + p) * c + k)] = static_cast<double>(x[(i * c + k) * hw + p]);
-      const auto y = run_all_threads<float>(x.size(), [&](Guarded<float>& out) { nchw_to_nhwc(n, c, hw, x.data(), out.data()); });
+          for (std::int64_t p = 0; p < hw; ++p)
+            want[at((i * hw + p) * c + k)] = static_cast<double>(x[(i * c + k) * hw + p]);
+      const auto y =
+          run_all_threads<float>(x.size(), [&](Guarded<float>& out) { nchw_to_nhwc(n, c, hw, x.data(), out.data()); });
       CHECK(error_of(y, want) == 0);
-      const auto back = run_all_threads<float>(x.size(), [&](Guarded<float>& out) { nhwc_to_nchw(n, c, hw, y.data(), out.data()); });
+      const auto back =
+          run_all_threads<float>(x.size(), [&](Guarded<float>& out) { nhwc_to_nchw(n, c, hw, y.data(), out.data()); });
       CHECK(same_bits(back, x));
     }
   }

@@ -94,7 +94,8 @@ void patch_product(const PatchMap& map, std::int64_t images, const T* x, const T
     if (out.dense()) return;
     for (std::int64_t p = p0; p < p0 + count; ++p) {
       const std::int64_t j = p % map.gw, i = p / map.gw % map.gh, image = p / (map.gw * map.gh);
-      T* dst = y + ((image * out.h + i * out.step_h + out.off_h) * out.w + j * out.step_w + out.off_w) * out.channels + n0;
+      T* dst =
+          y + ((image * out.h + i * out.step_h + out.off_h) * out.w + j * out.step_w + out.off_w) * out.channels + n0;
       const T* src = tile + (p - p0) * blocks.cols;
       if (depth == 0) {
         std::fill(dst, dst + cols, T(0));
@@ -168,8 +169,8 @@ Phase make_phase(const ConvDesc& d, std::int64_t ph, std::int64_t pw) {
   return p;
 }
 
-// ---- weight gradient: D[depth][k] = patches^T * dy, cut into pixel partitions (each with sums of its own, added in order)
-// and ranges of depth.
+// ---- weight gradient: D[depth][k] = patches^T * dy, cut into pixel partitions (each with sums of its own, added in
+// order) and ranges of depth.
 struct WeightBlocks {
   std::int64_t parts = 1, part_pixels = 0;
   std::int64_t depth = 0, depth_blocks = 1;
@@ -217,7 +218,8 @@ std::int64_t depthwise_elements(ConvPass pass, const ConvDesc& d) {
 constexpr const char* kWinograd = "winograd";
 
 bool use_winograd(const ConvDesc& d, std::size_t element_size) {
-  if (algorithm_setting.load(std::memory_order_relaxed) == ConvAlgorithm::direct || element_size != sizeof(float)) return false;
+  if (algorithm_setting.load(std::memory_order_relaxed) == ConvAlgorithm::direct || element_size != sizeof(float))
+    return false;
   if (d.r != 3 || d.s != 3 || d.groups != 1 || d.c < 16 || d.k < 16) return false;
   if (d.stride_h != 1 || d.stride_w != 1 || d.dil_h != 1 || d.dil_w != 1 || d.pad_h > 2 || d.pad_w > 2) return false;
   // Tiles that stick out of a small image waste what the algorithm saves.
@@ -252,7 +254,8 @@ std::int64_t direct_elements(ConvPass pass, const ConvDesc& d, std::size_t eleme
       for (std::int64_t pw = 0; pw < d.stride_w; ++pw) {
         const Phase p = make_phase(d, ph, pw);
         const Blocks b = choose_blocks(d.n * p.map.gh * p.map.gw, p.map.depth(), cg, element_size);
-        largest = std::max(largest, p.map.depth() * round_up(cg, P) + std::min(kMaxSlots, b.tasks()) * slot_elements(b, P, scattered));
+        largest = std::max(
+            largest, p.map.depth() * round_up(cg, P) + std::min(kMaxSlots, b.tasks()) * slot_elements(b, P, scattered));
       }
     }
     return largest;
@@ -283,14 +286,16 @@ ConvPlan plan_conv2d(ConvPass pass, const ConvDesc& d, std::size_t element_size)
 }
 
 template <class T>
-void conv2d_forward(const ConvDesc& d, const ConvPlan& plan, const T* x, const T* w, const T* bias, T* y, void* workspace) {
+void conv2d_forward(const ConvDesc& d, const ConvPlan& plan, const T* x, const T* w, const T* bias, T* y,
+                    void* workspace) {
   T* scratch = static_cast<T*>(workspace);
   if (is_depthwise(d)) {
     const DepthwiseDesc dd = depthwise_desc(d);
     const ConvKernels<T>& conv = conv_kernels<T>();
     transpose_taps(d, w, scratch);
     parallel_for(d.n * dd.oh, [&](std::int64_t row) {
-      conv.depthwise_forward_row(dd, x + row / dd.oh * d.h * d.w * d.c, scratch, bias, row % dd.oh, y + row * dd.ow * d.c);
+      conv.depthwise_forward_row(dd, x + row / dd.oh * d.h * d.w * d.c, scratch, bias, row % dd.oh,
+                                 y + row * dd.ow * d.c);
     });
     return;
   }
@@ -306,7 +311,8 @@ void conv2d_forward(const ConvDesc& d, const ConvPlan& plan, const T* x, const T
   out.h = map.gh, out.w = map.gw, out.channels = d.k;
   for (std::int64_t g = 0; g < d.groups; ++g) {
     pack_filters(filter, w + g * kg * map.depth(), packed);
-    patch_product(map, d.n, x + g * cg, packed, kg, bias != nullptr ? bias + g * kg : nullptr, out, y + g * kg, scratch);
+    patch_product(map, d.n, x + g * cg, packed, kg, bias != nullptr ? bias + g * kg : nullptr, out, y + g * kg,
+                  scratch);
   }
 }
 
@@ -408,10 +414,10 @@ void conv2d_backward_bias(const ConvDesc& d, const T* dy, T* db, void* workspace
   column_sum(d.n * d.oh() * d.ow(), d.k, dy, db, workspace);
 }
 
-#define LIMPID_INSTANTIATE(T)                                                                                        \
-  template void conv2d_forward<T>(const ConvDesc&, const ConvPlan&, const T*, const T*, const T*, T*, void*);        \
-  template void conv2d_backward_input<T>(const ConvDesc&, const ConvPlan&, const T*, const T*, T*, void*);           \
-  template void conv2d_backward_weight<T>(const ConvDesc&, const ConvPlan&, const T*, const T*, T*, void*);          \
+#define LIMPID_INSTANTIATE(T)                                                                                 \
+  template void conv2d_forward<T>(const ConvDesc&, const ConvPlan&, const T*, const T*, const T*, T*, void*); \
+  template void conv2d_backward_input<T>(const ConvDesc&, const ConvPlan&, const T*, const T*, T*, void*);    \
+  template void conv2d_backward_weight<T>(const ConvDesc&, const ConvPlan&, const T*, const T*, T*, void*);   \
   template void conv2d_backward_bias<T>(const ConvDesc&, const T*, T*, void*);
 LIMPID_INSTANTIATE(float)
 LIMPID_INSTANTIATE(double)

@@ -1,6 +1,7 @@
 // 2-D convolution on the CPU, float and double: forward, gradient of the input, gradient of the weight, gradient of the
-// bias. Activations are NHWC and dense; the weight is dense [k][c/groups][r][s], as in PyTorch. Plans are pure functions
-// of shape, element size and the algorithm setting; kernels allocate nothing and give the same bits for any thread count.
+// bias. Activations are NHWC and dense; the weight is dense [k][c/groups][r][s], as in PyTorch. Plans are pure
+// functions of shape, element size and the algorithm setting; kernels allocate nothing and give the same bits for any
+// thread count.
 #pragma once
 
 #include <cstddef>

@@ -251,9 +251,9 @@ void depthwise_weight_row(const DepthwiseDesc& d, const T* image, const T* dy, s
 }
 
 template <class T>
-inline constexpr ConvKernels<T> kConvKernels = {
-    &pack_patches<T>,          &pack_filter<T>,         &unpack_filter<T>,
-    &depthwise_forward_row<T>, &depthwise_input_row<T>, &depthwise_weight_row<T>};
+inline constexpr ConvKernels<T> kConvKernels = {&pack_patches<T>,        &pack_filter<T>,
+                                                &unpack_filter<T>,       &depthwise_forward_row<T>,
+                                                &depthwise_input_row<T>, &depthwise_weight_row<T>};
 
 const ConvKernels<float>* conv_kernels_float() { return &kConvKernels<float>; }
 const ConvKernels<double>* conv_kernels_double() { return &kConvKernels<double>; }

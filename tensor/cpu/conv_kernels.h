@@ -1,5 +1,5 @@
-// Internal to tensor/cpu: the serial building blocks of direct convolution, chosen for the processor at run time: packing
-// of image patches and filters into panels (panel.h), and depthwise rows. conv.cpp drives them.
+// Internal to tensor/cpu: the serial building blocks of direct convolution, chosen for the processor at run time:
+// packing of image patches and filters into panels (panel.h), and depthwise rows. conv.cpp drives them.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@ namespace limpid::cpu {
 
 // A grid of patches of NHWC images: patch (i, j) of an image takes, for each tap (r, s), the cn channels of pixel
 //   y = i * sy + ty0 + r * dty,  x = j * sx + tx0 + s * dtx,
-// zeros outside the image. Columns of the patch matrix are ordered (r, s, channel). Forward convolution, weight gradient
-// and (per stride phase) input gradient are all products with such a matrix.
+// zeros outside the image. Columns of the patch matrix are ordered (r, s, channel). Forward convolution, weight
+// gradient and (per stride phase) input gradient are all products with such a matrix.
 struct PatchMap {
   std::int64_t gh = 0, gw = 0;  // patches an image
   std::int64_t ih = 0, iw = 0;  // image size

@@ -100,7 +100,8 @@ void run_small(const GemmDesc& d, const Fn& fn) {
     for (std::int64_t i = 0; i < d.batch; ++i) fn(i, std::int64_t{0}, d.n);
     return;
   }
-  const std::int64_t cuts = std::clamp<std::int64_t>(d.batch >= kMaxSlots ? 1 : kMaxSlots / d.batch, 1, ceil_div(d.n, kCut));
+  const std::int64_t cuts =
+      std::clamp<std::int64_t>(d.batch >= kMaxSlots ? 1 : kMaxSlots / d.batch, 1, ceil_div(d.n, kCut));
   const std::int64_t width = round_up(ceil_div(d.n, cuts), kCut);
   const std::int64_t blocks = ceil_div(d.n, width);
   parallel_for(d.batch * blocks, [&](std::int64_t task) {
@@ -115,7 +116,8 @@ std::size_t gemm_workspace(const GemmDesc& desc, std::size_t element_size) {
   if (choose_path(desc) != Path::packed) return 0;
   const Blocks blocks = choose_blocks(desc, element_size);
   const std::int64_t slots = std::min(kMaxSlots, blocks.tasks() * desc.batch);
-  return static_cast<std::size_t>(slots * round_up(scratch_elements(blocks) * static_cast<std::int64_t>(element_size), 64));
+  return static_cast<std::size_t>(slots *
+                                  round_up(scratch_elements(blocks) * static_cast<std::int64_t>(element_size), 64));
 }
 
 template <class T>

@@ -1,5 +1,5 @@
-// Matrix product C[m,n] (+)= A[m,k] * B[k,n] + bias[n] on the CPU, float and double. A and B have any element strides, so
-// transposes are free; rows of C are dense. Operands are packed block by block into a caller-provided workspace
+// Matrix product C[m,n] (+)= A[m,k] * B[k,n] + bias[n] on the CPU, float and double. A and B have any element strides,
+// so transposes are free; rows of C are dense. Operands are packed block by block into a caller-provided workspace
 // (panels of 64 bytes, see panel.h); small products read their operands in place. Nothing is allocated here.
 // The result depends on shape, strides, type and instruction set, never on the number of threads.
 #pragma once

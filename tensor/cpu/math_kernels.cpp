@@ -218,13 +218,15 @@ void cross_entropy_rows_backward(std::int64_t rows, std::int64_t classes, const 
         continue;
       }
       // d loss / d x_j = p_j * ((1-s) w + s/C W) - (1-s) w [j = label] - s/C w_j
-      const double own = (1.0 - smoothing) * static_cast<double>(row_weight[r]), scale_r = static_cast<double>(row_scale[r]);
+      const double own = (1.0 - smoothing) * static_cast<double>(row_weight[r]),
+                   scale_r = static_cast<double>(row_scale[r]);
       const T factor = static_cast<T>(scale_r * (own + spread * weight_sum));
       const T lse = log_sum_exp[r];
       for (std::int64_t j = 0; j < classes; ++j) out[j] = factor * std::exp(x[j] - lse);
       if (smoothing != 0) {
         for (std::int64_t j = 0; j < classes; ++j) {
-          out[j] -= static_cast<T>(scale_r * spread * (class_weight != nullptr ? static_cast<double>(class_weight[j]) : 1.0));
+          out[j] -=
+              static_cast<T>(scale_r * spread * (class_weight != nullptr ? static_cast<double>(class_weight[j]) : 1.0));
         }
       }
       out[label] -= static_cast<T>(scale_r * own);
@@ -232,23 +234,23 @@ void cross_entropy_rows_backward(std::int64_t rows, std::int64_t classes, const 
   });
 }
 
-#define LIMPID_INSTANTIATE(T)                                                                                         \
-  template void relu<T>(std::int64_t, const T*, T*);                                                                  \
-  template void relu_backward<T>(std::int64_t, const T*, const T*, T*);                                               \
-  template void add<T>(std::int64_t, const T*, const T*, T*);                                                         \
-  template void mul<T>(std::int64_t, const T*, const T*, T*);                                                         \
-  template void scale<T>(std::int64_t, const T*, T, T*);                                                              \
-  template void axpy<T>(std::int64_t, T, const T*, T*);                                                               \
-  template void add_row<T>(std::int64_t, std::int64_t, const T*, const T*, T*);                                       \
-  template double sum<T>(std::int64_t, const T*);                                                                     \
-  template void column_sum<T>(std::int64_t, std::int64_t, const T*, T*, void*);                                       \
-  template void nchw_to_nhwc<T>(std::int64_t, std::int64_t, std::int64_t, const T*, T*);                              \
-  template void nhwc_to_nchw<T>(std::int64_t, std::int64_t, std::int64_t, const T*, T*);                              \
-  template void softmax_rows<T>(std::int64_t, std::int64_t, const T*, T*, bool);                                      \
-  template void softmax_rows_backward<T>(std::int64_t, std::int64_t, const T*, const T*, T*, bool);                   \
-  template void cross_entropy_rows<T>(std::int64_t, std::int64_t, const T*, const std::int64_t*, const T*, const T*,  \
-                                      double, T*, T*);                                                                \
-  template void cross_entropy_rows_backward<T>(std::int64_t, std::int64_t, const T*, const std::int64_t*, const T*,   \
+#define LIMPID_INSTANTIATE(T)                                                                                        \
+  template void relu<T>(std::int64_t, const T*, T*);                                                                 \
+  template void relu_backward<T>(std::int64_t, const T*, const T*, T*);                                              \
+  template void add<T>(std::int64_t, const T*, const T*, T*);                                                        \
+  template void mul<T>(std::int64_t, const T*, const T*, T*);                                                        \
+  template void scale<T>(std::int64_t, const T*, T, T*);                                                             \
+  template void axpy<T>(std::int64_t, T, const T*, T*);                                                              \
+  template void add_row<T>(std::int64_t, std::int64_t, const T*, const T*, T*);                                      \
+  template double sum<T>(std::int64_t, const T*);                                                                    \
+  template void column_sum<T>(std::int64_t, std::int64_t, const T*, T*, void*);                                      \
+  template void nchw_to_nhwc<T>(std::int64_t, std::int64_t, std::int64_t, const T*, T*);                             \
+  template void nhwc_to_nchw<T>(std::int64_t, std::int64_t, std::int64_t, const T*, T*);                             \
+  template void softmax_rows<T>(std::int64_t, std::int64_t, const T*, T*, bool);                                     \
+  template void softmax_rows_backward<T>(std::int64_t, std::int64_t, const T*, const T*, T*, bool);                  \
+  template void cross_entropy_rows<T>(std::int64_t, std::int64_t, const T*, const std::int64_t*, const T*, const T*, \
+                                      double, T*, T*);                                                               \
+  template void cross_entropy_rows_backward<T>(std::int64_t, std::int64_t, const T*, const std::int64_t*, const T*,  \
                                                const T*, double, const T*, const T*, T*);
 LIMPID_INSTANTIATE(float)
 LIMPID_INSTANTIATE(double)

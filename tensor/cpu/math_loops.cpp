@@ -99,14 +99,16 @@ void column_sum(std::int64_t rows, std::int64_t cols, const T* x, double* out) {
         s0 = hn::Add(s0, hn::LoadU(d, p)), s1 = hn::Add(s1, hn::LoadU(d, p + L));
         s2 = hn::Add(s2, hn::LoadU(d, p + 2 * L)), s3 = hn::Add(s3, hn::LoadU(d, p + 3 * L));
       }
-      hn::Store(s0, d, lanes), hn::Store(s1, d, lanes + L), hn::Store(s2, d, lanes + 2 * L), hn::Store(s3, d, lanes + 3 * L);
+      hn::Store(s0, d, lanes), hn::Store(s1, d, lanes + L), hn::Store(s2, d, lanes + 2 * L),
+          hn::Store(s3, d, lanes + 3 * L);
       for (std::int64_t j = 0; j < 4 * L; ++j) out[c + j] += static_cast<double>(lanes[j]);
     }
     for (; c < cols; c += L) {
       const std::int64_t part = cols - c < L ? cols - c : L;
       const T* p = x + r0 * cols + c;
       auto s0 = hn::Zero(d);
-      for (std::int64_t r = 0; r < run; ++r, p += cols) s0 = hn::Add(s0, part == L ? hn::LoadU(d, p) : load_part(p, part));
+      for (std::int64_t r = 0; r < run; ++r, p += cols)
+        s0 = hn::Add(s0, part == L ? hn::LoadU(d, p) : load_part(p, part));
       hn::Store(s0, d, lanes);
       for (std::int64_t j = 0; j < part; ++j) out[c + j] += static_cast<double>(lanes[j]);
     }
@@ -170,10 +172,9 @@ void softmax_backward(std::int64_t rows, std::int64_t n, const T* dy, const T* y
 }
 
 template <class T>
-inline constexpr MathLoops<T> kMathLoops = {&relu<T>,    &relu_backward<T>, &add<T>,           &mul<T>,       &scale<T>,
-                                            &axpy<T>,    &clamp<T>,         &add_row<T>,       &sum_of<T, false>,
-                                            &sum_of<T, true>, &column_sum<T>, &transpose<T>,   &softmax<T>,
-                                            &softmax_backward<T>};
+inline constexpr MathLoops<T> kMathLoops = {
+    &relu<T>,    &relu_backward<T>, &add<T>,          &mul<T>,        &scale<T>,     &axpy<T>,    &clamp<T>,
+    &add_row<T>, &sum_of<T, false>, &sum_of<T, true>, &column_sum<T>, &transpose<T>, &softmax<T>, &softmax_backward<T>};
 
 const MathLoops<float>* math_loops_float() { return &kMathLoops<float>; }
 const MathLoops<double>* math_loops_double() { return &kMathLoops<double>; }

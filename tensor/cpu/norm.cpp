@@ -315,7 +315,8 @@ void batch_norm_backward_reduce(std::int64_t pixels, std::int64_t channels, cons
   const std::int64_t count = reduction_parts(pixels, channels), step = ceil_div(pixels, count);
   parallel_for(count, [&](std::int64_t q) {
     const std::int64_t begin = std::min(pixels, q * step), end = std::min(pixels, begin + step);
-    loops.reduce(end - begin, channels, x + begin * channels, dy + begin * channels, mean, invstd, parts + q * 2 * channels);
+    loops.reduce(end - begin, channels, x + begin * channels, dy + begin * channels, mean, invstd,
+                 parts + q * 2 * channels);
   });
   for (std::int64_t i = 0; i < 2 * channels; ++i) {
     double total = 0;
@@ -338,17 +339,18 @@ void batch_norm_backward_apply(std::int64_t pixels, std::int64_t channels, const
         v[3] = static_cast<T>(-per * sums[c]);
       },
       [&](const auto& p, std::int64_t at, std::int64_t rows, std::int64_t width, std::int64_t stride) {
-        loops.backward(rows, width, stride, x + at, dy + at, p.values[0], p.values[1], p.values[2], p.values[3], dx + at);
+        loops.backward(rows, width, stride, x + at, dy + at, p.values[0], p.values[1], p.values[2], p.values[3],
+                       dx + at);
       });
 }
 
-#define LIMPID_INSTANTIATE(T)                                                                                           \
-  template void batch_norm_statistics<T>(std::int64_t, std::int64_t, const T*, double*, void*);                         \
-  template void batch_norm_apply<T>(std::int64_t, std::int64_t, const T*, const double*, const double*, const T*,       \
-                                    const T*, T*, bool);                                                                \
-  template void batch_norm_backward_reduce<T>(std::int64_t, std::int64_t, const T*, const T*, const double*,            \
-                                              const double*, double*, void*);                                           \
-  template void batch_norm_backward_apply<T>(std::int64_t, std::int64_t, const T*, const T*, const double*,             \
+#define LIMPID_INSTANTIATE(T)                                                                                     \
+  template void batch_norm_statistics<T>(std::int64_t, std::int64_t, const T*, double*, void*);                   \
+  template void batch_norm_apply<T>(std::int64_t, std::int64_t, const T*, const double*, const double*, const T*, \
+                                    const T*, T*, bool);                                                          \
+  template void batch_norm_backward_reduce<T>(std::int64_t, std::int64_t, const T*, const T*, const double*,      \
+                                              const double*, double*, void*);                                     \
+  template void batch_norm_backward_apply<T>(std::int64_t, std::int64_t, const T*, const T*, const double*,       \
                                              const double*, const T*, const double*, double, T*);
 LIMPID_INSTANTIATE(float)
 LIMPID_INSTANTIATE(double)

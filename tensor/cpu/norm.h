@@ -1,6 +1,6 @@
-// Batch norm on the CPU, float and double, cut into five kernels over [pixels][channels] (NHWC images, channels fastest),
-// so that it can be fused, synchronised across ranks and made exact under accumulation. Statistics are doubles.
-// Layer and group norm are in row_norm.cpp.
+// Batch norm on the CPU, float and double, cut into five kernels over [pixels][channels] (NHWC images, channels
+// fastest), so that it can be fused, synchronised across ranks and made exact under accumulation. Statistics are
+// doubles. Layer and group norm are in row_norm.cpp.
 #pragma once
 
 #include <cstddef>

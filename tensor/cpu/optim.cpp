@@ -33,7 +33,8 @@ struct OptimLoops {
 HWY_BEFORE_NAMESPACE();
 namespace limpid::cpu::HWY_NAMESPACE {
 
-// g' = g + wd p; buf = g' on the first step, else mu buf + (1 - dampening) g'; d = nesterov ? g' + mu buf : buf; p -= lr d.
+// g' = g + wd p; buf = g' on the first step, else mu buf + (1 - dampening) g'; d = nesterov ? g' + mu buf : buf; p -=
+// lr d.
 template <class T>
 void sgd(const Chunk<T>& piece, const SgdStep& s) {
   T* HWY_RESTRICT p = piece.p;
@@ -80,7 +81,8 @@ HWY_INLINE void adam_loop(const Chunk<T>& piece, const AdamStep& s) {
   const T rate = static_cast<T>(s.lr / bc1), root = static_cast<T>(std::sqrt(bc2)), eps = static_cast<T>(s.eps);
   const T keep = s.decoupled ? static_cast<T>(1.0 - s.lr * s.weight_decay) : T(1);
   const T decay = s.decoupled ? T(0) : static_cast<T>(s.weight_decay);
-  const T fresh1 = static_cast<T>(1.0 - s.beta1), beta2 = static_cast<T>(s.beta2), fresh2 = static_cast<T>(1.0 - s.beta2);
+  const T fresh1 = static_cast<T>(1.0 - s.beta1), beta2 = static_cast<T>(s.beta2),
+          fresh2 = static_cast<T>(1.0 - s.beta2);
   for (std::int64_t i = 0; i < piece.n; ++i) {
     const T q = p[i] * keep;
     const T d = g[i] + decay * q;
@@ -248,16 +250,17 @@ void clamp_tensors(std::span<const MutableSpan<T>> tensors, double low, double h
   for_pieces(
       static_cast<std::int64_t>(tensors.size()), [&](std::int64_t t) { return tensors[static_cast<std::size_t>(t)].n; },
       [&](std::int64_t t, std::int64_t begin, std::int64_t end) {
-        loops.clamp(end - begin, static_cast<T>(low), static_cast<T>(high), tensors[static_cast<std::size_t>(t)].data + begin);
+        loops.clamp(end - begin, static_cast<T>(low), static_cast<T>(high),
+                    tensors[static_cast<std::size_t>(t)].data + begin);
       });
 }
 
-#define LIMPID_INSTANTIATE(T)                                                    \
-  template void sgd_step<T>(std::span<const Chunk<T>>, const SgdStep&);          \
-  template void adam_step<T>(std::span<const Chunk<T>>, const AdamStep&);        \
-  template void rmsprop_step<T>(std::span<const Chunk<T>>, const RmspropStep&);  \
-  template double sum_of_squares<T>(std::span<const ConstSpan<T>>);              \
-  template void scale_tensors<T>(std::span<const MutableSpan<T>>, double);       \
+#define LIMPID_INSTANTIATE(T)                                                   \
+  template void sgd_step<T>(std::span<const Chunk<T>>, const SgdStep&);         \
+  template void adam_step<T>(std::span<const Chunk<T>>, const AdamStep&);       \
+  template void rmsprop_step<T>(std::span<const Chunk<T>>, const RmspropStep&); \
+  template double sum_of_squares<T>(std::span<const ConstSpan<T>>);             \
+  template void scale_tensors<T>(std::span<const MutableSpan<T>>, double);      \
   template void clamp_tensors<T>(std::span<const MutableSpan<T>>, double, double);
 LIMPID_INSTANTIATE(float)
 LIMPID_INSTANTIATE(double)

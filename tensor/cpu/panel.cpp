@@ -22,33 +22,32 @@ inline constexpr int kRows = 3;  // 3 x 4 of 16 registers
 #endif
 
 // Accumulators are named variables: GCC spills an array of them (70 % instead of 90 % of the FMA peak).
-#define LIMPID_ROWS(X) \
-  X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
+#define LIMPID_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
 #define LIMPID_DECLARE(r) \
   [[maybe_unused]] V c##r##0 = hn::Zero(d), c##r##1 = c##r##0, c##r##2 = c##r##0, c##r##3 = c##r##0;
-#define LIMPID_START(r)                                         \
-  if constexpr (MR > r) {                                       \
-    const T* p = start + r * start_row;                         \
-    c##r##0 = hn::LoadU(d, p);                                  \
-    if constexpr (VR > 1) c##r##1 = hn::LoadU(d, p + L);        \
-    if constexpr (VR > 2) c##r##2 = hn::LoadU(d, p + 2 * L);    \
-    if constexpr (VR > 3) c##r##3 = hn::LoadU(d, p + 3 * L);    \
+#define LIMPID_START(r)                                      \
+  if constexpr (MR > r) {                                    \
+    const T* p = start + r * start_row;                      \
+    c##r##0 = hn::LoadU(d, p);                               \
+    if constexpr (VR > 1) c##r##1 = hn::LoadU(d, p + L);     \
+    if constexpr (VR > 2) c##r##2 = hn::LoadU(d, p + 2 * L); \
+    if constexpr (VR > 3) c##r##3 = hn::LoadU(d, p + 3 * L); \
   }
-#define LIMPID_STEP(r)                                               \
-  if constexpr (MR > r) {                                            \
-    const V x = hn::Set(d, a[r * row_step]);                         \
-    c##r##0 = hn::MulAdd(x, b0, c##r##0);                            \
-    if constexpr (VR > 1) c##r##1 = hn::MulAdd(x, b1, c##r##1);      \
-    if constexpr (VR > 2) c##r##2 = hn::MulAdd(x, b2, c##r##2);      \
-    if constexpr (VR > 3) c##r##3 = hn::MulAdd(x, b3, c##r##3);      \
-  }
-#define LIMPID_STORE(r)                                         \
+#define LIMPID_STEP(r)                                          \
   if constexpr (MR > r) {                                       \
-    T* p = c + r * c_row;                                       \
-    hn::StoreU(c##r##0, d, p);                                  \
-    if constexpr (VR > 1) hn::StoreU(c##r##1, d, p + L);        \
-    if constexpr (VR > 2) hn::StoreU(c##r##2, d, p + 2 * L);    \
-    if constexpr (VR > 3) hn::StoreU(c##r##3, d, p + 3 * L);    \
+    const V x = hn::Set(d, a[r * row_step]);                    \
+    c##r##0 = hn::MulAdd(x, b0, c##r##0);                       \
+    if constexpr (VR > 1) c##r##1 = hn::MulAdd(x, b1, c##r##1); \
+    if constexpr (VR > 2) c##r##2 = hn::MulAdd(x, b2, c##r##2); \
+    if constexpr (VR > 3) c##r##3 = hn::MulAdd(x, b3, c##r##3); \
+  }
+#define LIMPID_STORE(r)                                      \
+  if constexpr (MR > r) {                                    \
+    T* p = c + r * c_row;                                    \
+    hn::StoreU(c##r##0, d, p);                               \
+    if constexpr (VR > 1) hn::StoreU(c##r##1, d, p + L);     \
+    if constexpr (VR > 2) hn::StoreU(c##r##2, d, p + 2 * L); \
+    if constexpr (VR > 3) hn::StoreU(c##r##3, d, p + 3 * L); \
   }
 
 // Tile C[MR][P] = start + sum_k a_k b_k. kTransposed: a runs along the panel's columns (rows of the tile) and k along
@@ -299,7 +298,8 @@ HWY_INLINE void small_tile(std::int64_t n, std::int64_t k, const T* a0, std::int
     const T* a = a0;
     const T* b = b_base + n0;
     for (std::int64_t i = 0; i < k; ++i, a += a_col, b += b_row) {
-      const V b0 = hn::LoadU(d, b), b1 = hn::LoadU(d, b + L), b2 = hn::LoadU(d, b + 2 * L), b3 = hn::LoadU(d, b + 3 * L);
+      const V b0 = hn::LoadU(d, b), b1 = hn::LoadU(d, b + L), b2 = hn::LoadU(d, b + 2 * L),
+              b3 = hn::LoadU(d, b + 3 * L);
       V x = hn::Set(d, a[0]);
       s00 = hn::MulAdd(x, b0, s00), s01 = hn::MulAdd(x, b1, s01), s02 = hn::MulAdd(x, b2, s02);
       s03 = hn::MulAdd(x, b3, s03);
@@ -373,15 +373,19 @@ HWY_INLINE void dots(std::int64_t k, const T* a, const T* b, std::int64_t b_col,
   using V = Vec<T>;
   const Tag<T> d;
   constexpr std::int64_t L = kLanes<T>;
-  const T *p0 = b, *p1 = b + (NC > 1 ? b_col : 0), *p2 = b + (NC > 2 ? 2 * b_col : 0), *p3 = b + (NC > 3 ? 3 * b_col : 0);
+  const T *p0 = b, *p1 = b + (NC > 1 ? b_col : 0), *p2 = b + (NC > 2 ? 2 * b_col : 0),
+          *p3 = b + (NC > 3 ? 3 * b_col : 0);
   V s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0, t0 = s0, t1 = s0, t2 = s0, t3 = s0;
   std::int64_t i = 0;
   for (; i + 2 * L <= k; i += 2 * L) {
     const V x = hn::LoadU(d, a + i), y = hn::LoadU(d, a + i + L);
     s0 = hn::MulAdd(x, hn::LoadU(d, p0 + i), s0), t0 = hn::MulAdd(y, hn::LoadU(d, p0 + i + L), t0);
-    if constexpr (NC > 1) s1 = hn::MulAdd(x, hn::LoadU(d, p1 + i), s1), t1 = hn::MulAdd(y, hn::LoadU(d, p1 + i + L), t1);
-    if constexpr (NC > 2) s2 = hn::MulAdd(x, hn::LoadU(d, p2 + i), s2), t2 = hn::MulAdd(y, hn::LoadU(d, p2 + i + L), t2);
-    if constexpr (NC > 3) s3 = hn::MulAdd(x, hn::LoadU(d, p3 + i), s3), t3 = hn::MulAdd(y, hn::LoadU(d, p3 + i + L), t3);
+    if constexpr (NC > 1)
+      s1 = hn::MulAdd(x, hn::LoadU(d, p1 + i), s1), t1 = hn::MulAdd(y, hn::LoadU(d, p1 + i + L), t1);
+    if constexpr (NC > 2)
+      s2 = hn::MulAdd(x, hn::LoadU(d, p2 + i), s2), t2 = hn::MulAdd(y, hn::LoadU(d, p2 + i + L), t2);
+    if constexpr (NC > 3)
+      s3 = hn::MulAdd(x, hn::LoadU(d, p3 + i), s3), t3 = hn::MulAdd(y, hn::LoadU(d, p3 + i + L), t3);
   }
   for (; i < k; i += L) {
     const std::int64_t part = k - i < L ? k - i : L;

@@ -1,7 +1,7 @@
 // Internal to tensor/cpu: matrix products on packed panels, the core of gemm, convolution and Winograd.
 // Panel layout of a matrix [rows][cols]: [ceil(cols / P)][rows][P] with P = 64 bytes / sizeof(T) (one cache line), zero
-// filled beyond cols; consecutive panels are `stride` elements apart. The layout does not depend on the instruction set,
-// so neither do workspace bytes. All kernels are serial, and chosen for the processor at run time.
+// filled beyond cols; consecutive panels are `stride` elements apart. The layout does not depend on the instruction
+// set, so neither do workspace bytes. All kernels are serial, and chosen for the processor at run time.
 #pragma once
 
 #include <cstdint>

@@ -13,8 +13,8 @@
 namespace limpid::cpu {
 namespace {
 
-// Iterations that a worker spins for the next job before it sleeps: about 20 us, so that the forks of one operator after
-// another find the workers awake.
+// Iterations that a worker spins for the next job before it sleeps: about 20 us, so that the forks of one operator
+// after another find the workers awake.
 constexpr int kSpin = 2000;
 constexpr int kHelperBits = 16;  // low bits of the job word
 

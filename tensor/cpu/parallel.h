@@ -11,8 +11,8 @@
 
 namespace limpid::cpu {
 
-// Upper bound of concurrent tasks that own scratch memory (parallel_slots). Workspaces are sized with it, so their bytes
-// do not depend on the number of threads.
+// Upper bound of concurrent tasks that own scratch memory (parallel_slots). Workspaces are sized with it, so their
+// bytes do not depend on the number of threads.
 inline constexpr std::int64_t kMaxSlots = 8;
 
 // Threads that take part, the caller included. Default: hardware concurrency. n >= 1, else ArgumentError.

@@ -34,7 +34,8 @@ inline Range clip(std::int64_t begin, std::int64_t end, std::int64_t size) {
   return {begin < 0 ? 0 : begin, end > size ? size : end};
 }
 // Outputs whose window [o * stride - pad, + extent) holds input position i.
-inline Range covering(std::int64_t i, std::int64_t pad, std::int64_t extent, std::int64_t stride, std::int64_t outputs) {
+inline Range covering(std::int64_t i, std::int64_t pad, std::int64_t extent, std::int64_t stride,
+                      std::int64_t outputs) {
   const std::int64_t low = i + pad - extent + 1;
   return clip(low <= 0 ? 0 : (low + stride - 1) / stride, (i + pad) / stride + 1, outputs);
 }
@@ -60,7 +61,8 @@ HWY_BEFORE_NAMESPACE();
 namespace limpid::cpu::HWY_NAMESPACE {
 
 template <class T>
-void max_row(const PoolDesc& d, const T* image, std::int64_t oy, T* HWY_RESTRICT y, std::int32_t* HWY_RESTRICT indices) {
+void max_row(const PoolDesc& d, const T* image, std::int64_t oy, T* HWY_RESTRICT y,
+             std::int32_t* HWY_RESTRICT indices) {
   for (std::int64_t ox = 0; ox < d.ow; ++ox, y += d.c) {
     bool first = true;
     for (std::int64_t r = 0; r < d.kernel_h; ++r) {
@@ -296,12 +298,12 @@ void adaptive_avg_pool2d_backward(const PoolDesc& d, const T* dy, T* dx) {
   });
 }
 
-#define LIMPID_INSTANTIATE(T)                                                                       \
-  template void max_pool2d<T>(const PoolDesc&, const T*, T*, std::int32_t*);                        \
-  template void max_pool2d_backward<T>(const PoolDesc&, const T*, const std::int32_t*, T*);         \
-  template void avg_pool2d<T>(const PoolDesc&, const T*, T*);                                       \
-  template void avg_pool2d_backward<T>(const PoolDesc&, const T*, T*);                              \
-  template void adaptive_avg_pool2d<T>(const PoolDesc&, const T*, T*);                              \
+#define LIMPID_INSTANTIATE(T)                                                               \
+  template void max_pool2d<T>(const PoolDesc&, const T*, T*, std::int32_t*);                \
+  template void max_pool2d_backward<T>(const PoolDesc&, const T*, const std::int32_t*, T*); \
+  template void avg_pool2d<T>(const PoolDesc&, const T*, T*);                               \
+  template void avg_pool2d_backward<T>(const PoolDesc&, const T*, T*);                      \
+  template void adaptive_avg_pool2d<T>(const PoolDesc&, const T*, T*);                      \
   template void adaptive_avg_pool2d_backward<T>(const PoolDesc&, const T*, T*);
 LIMPID_INSTANTIATE(float)
 LIMPID_INSTANTIATE(double)

@@ -1,5 +1,5 @@
-// Pooling on NHWC images on the CPU, float and double: max (with argmax), average, adaptive average. Backward passes walk
-// the input's rows, so they need no atomics and give the same bits for any thread count. No workspace is needed.
+// Pooling on NHWC images on the CPU, float and double: max (with argmax), average, adaptive average. Backward passes
+// walk the input's rows, so they need no atomics and give the same bits for any thread count. No workspace is needed.
 #pragma once
 
 #include <cstdint>

@@ -60,8 +60,10 @@ HWY_INLINE void transpose4(const T* src, std::int64_t src_row, T* dst, std::int6
     const hn::FixedTag<std::uint64_t, 2> d64;
     const auto a = hn::LoadU(d, src), b = hn::LoadU(d, src + src_row);
     const auto c = hn::LoadU(d, src + 2 * src_row), e = hn::LoadU(d, src + 3 * src_row);
-    const auto ab0 = hn::BitCast(d64, hn::InterleaveLower(d, a, b)), ab1 = hn::BitCast(d64, hn::InterleaveUpper(d, a, b));
-    const auto ce0 = hn::BitCast(d64, hn::InterleaveLower(d, c, e)), ce1 = hn::BitCast(d64, hn::InterleaveUpper(d, c, e));
+    const auto ab0 = hn::BitCast(d64, hn::InterleaveLower(d, a, b)),
+               ab1 = hn::BitCast(d64, hn::InterleaveUpper(d, a, b));
+    const auto ce0 = hn::BitCast(d64, hn::InterleaveLower(d, c, e)),
+               ce1 = hn::BitCast(d64, hn::InterleaveUpper(d, c, e));
     hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, ab0, ce0)), d, dst);
     hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, ab0, ce0)), d, dst + dst_row);
     hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, ab1, ce1)), d, dst + 2 * dst_row);

@@ -11,8 +11,9 @@ namespace {
 constexpr std::int64_t P = kPanel<float>;
 constexpr std::int64_t kPositions = 36;
 
-// Narrow layers keep all transformed filters in cache: tasks are blocks of tiles, with input and product in the L2 cache.
-// Wide layers transform all inputs first; tasks are output panels, and a panel's transformed filter lives in one task only.
+// Narrow layers keep all transformed filters in cache: tasks are blocks of tiles, with input and product in the L2
+// cache. Wide layers transform all inputs first; tasks are output panels, and a panel's transformed filter lives in one
+// task only.
 bool is_narrow(std::int64_t channels, std::int64_t outputs) { return channels * outputs <= 128 * 128; }
 
 // Odd row counts of panels keep the 36 positions off the same cache sets.
@@ -43,10 +44,13 @@ constexpr std::int64_t kTransformTiles = 8;  // tiles a task of a separate trans
 // Partitions of the tiles that keep sums of their own (narrow weight gradient).
 std::int64_t weight_parts(const Sizes& s) {
   constexpr std::int64_t kBytes = 16 << 20;
-  return std::clamp<std::int64_t>(std::min(kBytes / (kPositions * 4 * s.channels * s.out()), s.tiles / 24), 1, kMaxSlots);
+  return std::clamp<std::int64_t>(std::min(kBytes / (kPositions * 4 * s.channels * s.out()), s.tiles / 24), 1,
+                                  kMaxSlots);
 }
 
-Sizes sizes_of(const WinogradGeo& geo, std::int64_t channels, std::int64_t outputs) { return {channels, outputs, geo.tiles()}; }
+Sizes sizes_of(const WinogradGeo& geo, std::int64_t channels, std::int64_t outputs) {
+  return {channels, outputs, geo.tiles()};
+}
 
 void forward_narrow(const WinogradGeo& geo, const FilterMap& filter, const Sizes& s, const float* x, const float* w,
                     const float* bias, float* y, float* workspace) {
@@ -70,8 +74,8 @@ void forward_narrow(const WinogradGeo& geo, const FilterMap& filter, const Sizes
     float* m = v + kPositions * rows * s.in();
     wino.input(geo, x, s.channels, t0, count, v, rows);
     for (std::int64_t q = 0; q < kPositions; ++q) {
-      panel.multiply_panels(count, s.out(), s.channels, v + q * rows * s.in(), rows * P, u + q * u_position, s.channels * P,
-                            m + q * rows * s.out(), rows * P);
+      panel.multiply_panels(count, s.out(), s.channels, v + q * rows * s.in(), rows * P, u + q * u_position,
+                            s.channels * P, m + q * rows * s.out(), rows * P);
     }
     wino.output(geo, m, s.outputs, t0, count, rows, bias, y, s.outputs);
   });
@@ -148,8 +152,8 @@ void weight_narrow(const WinogradGeo& geo, const FilterMap& filter, const Sizes&
   });
 }
 
-void weight_wide(const WinogradGeo& geo, const FilterMap& filter, const Sizes& s, const float* x, const float* dy, float* dw,
-                 float* workspace) {
+void weight_wide(const WinogradGeo& geo, const FilterMap& filter, const Sizes& s, const float* x, const float* dy,
+                 float* dw, float* workspace) {
   const WinogradKernels& wino = winograd_kernels();
   const PanelKernels<float>& panel = panel_kernels<float>();
   const ConvKernels<float>& conv = conv_kernels<float>();
@@ -192,8 +196,8 @@ std::int64_t winograd_forward_elements(const WinogradGeo& geo, std::int64_t chan
          std::min(kMaxSlots, s.out_panels()) * ((kPositions + 9) * channels * P + kPositions * rows * P);
 }
 
-void winograd_forward(const WinogradGeo& geo, const FilterMap& filter, const float* x, const float* w, const float* bias,
-                      float* y, float* workspace) {
+void winograd_forward(const WinogradGeo& geo, const FilterMap& filter, const float* x, const float* w,
+                      const float* bias, float* y, float* workspace) {
   const Sizes s = sizes_of(geo, filter.cn, filter.n);
   const auto run = is_narrow(s.channels, s.outputs) ? forward_narrow : forward_wide;
   run(geo, filter, s, x, w, bias, y, workspace);
@@ -211,8 +215,8 @@ std::int64_t winograd_weight_elements(const WinogradGeo& geo, std::int64_t chann
          std::min(kMaxSlots, s.out_panels()) * kPositions * channels * P;
 }
 
-void winograd_backward_weight(const WinogradGeo& geo, const FilterMap& filter, const float* x, const float* dy, float* dw,
-                              float* workspace) {
+void winograd_backward_weight(const WinogradGeo& geo, const FilterMap& filter, const float* x, const float* dy,
+                              float* dw, float* workspace) {
   const Sizes s = sizes_of(geo, filter.cn, filter.n);
   const auto run = is_narrow(s.channels, s.outputs) ? weight_narrow : weight_wide;
   run(geo, filter, s, x, dy, dw, workspace);

@@ -21,8 +21,8 @@ struct WinogradGeo {
 // channels][rows][P], rows being tiles (row stride P, panel stride rows * P) or, for filters, input channels.
 struct WinogradKernels {
   // V = B^T x B of tiles [t0, t0 + count); stride: rows of a panel.
-  void (*input)(const WinogradGeo& geo, const float* x, std::int64_t channels, std::int64_t t0, std::int64_t count, float* v,
-                std::int64_t stride);
+  void (*input)(const WinogradGeo& geo, const float* x, std::int64_t channels, std::int64_t t0, std::int64_t count,
+                float* v, std::int64_t stride);
   // Z = A dy A^T.
   void (*gradient)(const WinogradGeo& geo, const float* dy, std::int64_t channels, std::int64_t t0, std::int64_t count,
                    float* z, std::int64_t stride);
@@ -39,10 +39,10 @@ const WinogradKernels& winograd_kernels();
 // Forward convolution of x (channels) with a filter matrix read through `filter` (rows (r, s, c), n outputs). The input
 // gradient is the same with the filter turned around. bias may be null.
 std::int64_t winograd_forward_elements(const WinogradGeo& geo, std::int64_t channels, std::int64_t outputs);
-void winograd_forward(const WinogradGeo& geo, const FilterMap& filter, const float* x, const float* w, const float* bias,
-                      float* y, float* workspace);
+void winograd_forward(const WinogradGeo& geo, const FilterMap& filter, const float* x, const float* w,
+                      const float* bias, float* y, float* workspace);
 std::int64_t winograd_weight_elements(const WinogradGeo& geo, std::int64_t channels, std::int64_t outputs);
-void winograd_backward_weight(const WinogradGeo& geo, const FilterMap& filter, const float* x, const float* dy, float* dw,
-                              float* workspace);
+void winograd_backward_weight(const WinogradGeo& geo, const FilterMap& filter, const float* x, const float* dy,
+                              float* dw, float* workspace);
 
 }  // namespace limpid::cpu

@@ -118,8 +118,8 @@ void input(const WinogradGeo& g, const float* x, std::int64_t channels, std::int
   }
 }
 
-void gradient(const WinogradGeo& g, const float* dy, std::int64_t channels, std::int64_t t0, std::int64_t count, float* z,
-              std::int64_t stride) {
+void gradient(const WinogradGeo& g, const float* dy, std::int64_t channels, std::int64_t t0, std::int64_t count,
+              float* z, std::int64_t stride) {
   const auto transform = [](const V* d, V* o) HWY_ATTR { gradient_1d(d, o); };
   for (std::int64_t t = t0; t < t0 + count; ++t, z += kP) {
     const TileAt at(g, t);
