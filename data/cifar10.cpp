@@ -59,10 +59,10 @@ std::shared_ptr<ImageArrayDataset> cifar10_files(const std::vector<std::string>&
     }
     files[f] = {};
   }
-  return std::make_shared<ImageArrayDataset>(
-      std::move(images), std::move(labels),
-      std::vector<std::string>{"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"},
-      paths[0]);
+  return std::make_shared<ImageArrayDataset>(std::move(images), std::move(labels),
+                                             std::vector<std::string>{"airplane", "automobile", "bird", "cat", "deer",
+                                                                      "dog", "frog", "horse", "ship", "truck"},
+                                             paths[0]);
 }
 
 bool has_cifar10(const std::string& dir, bool train) { return !find_files(dir, train).empty(); }

@@ -47,8 +47,8 @@ void write_example(const Example& example, const ExampleSpec& spec, void* input,
   ExampleSpec own = spec_of(example);
   LIMPID_CHECK(own.input_shape == spec.input_shape, ShapeError, "[dataset] the input has shape ", own.input_shape,
                ", others have ", spec.input_shape);
-  LIMPID_CHECK(own.input_dtype == spec.input_dtype, DTypeError, "[dataset] the input is ", own.input_dtype, ", others are ",
-               spec.input_dtype);
+  LIMPID_CHECK(own.input_dtype == spec.input_dtype, DTypeError, "[dataset] the input is ", own.input_dtype,
+               ", others are ", spec.input_dtype);
   LIMPID_CHECK(own.target_shape == spec.target_shape, ShapeError, "[dataset] the target has shape ", own.target_shape,
                ", others have ", spec.target_shape);
   LIMPID_CHECK(own.target_dtype == spec.target_dtype, DTypeError, "[dataset] the target is ", own.target_dtype,
@@ -86,10 +86,10 @@ std::pair<Tensor, Tensor> stack_examples(const std::vector<Example>& examples) {
 
 TensorDataset::TensorDataset(Tensor x, Tensor y) {
   LIMPID_CHECK(x.defined() && y.defined(), ArgumentError, "[tensor_dataset] x and y must be defined");
-  LIMPID_CHECK(x.device() == kCpu && y.device() == kCpu, DeviceError, "[tensor_dataset] expects tensors on the cpu, got ", x,
-               " and ", y);
-  LIMPID_CHECK(x.dim() >= 1 && y.dim() >= 1 && x.size(0) == y.size(0), ShapeError, "[tensor_dataset] x ", x, " and y ", y,
-               " must have the same leading size");
+  LIMPID_CHECK(x.device() == kCpu && y.device() == kCpu, DeviceError,
+               "[tensor_dataset] expects tensors on the cpu, got ", x, " and ", y);
+  LIMPID_CHECK(x.dim() >= 1 && y.dim() >= 1 && x.size(0) == y.size(0), ShapeError, "[tensor_dataset] x ", x, " and y ",
+               y, " must have the same leading size");
   x_ = x.is_contiguous() ? std::move(x) : raw::contiguous(x);
   y_ = y.is_contiguous() ? std::move(y) : raw::contiguous(y);
   spec_ = {x_.shape(), x_.dtype(), y_.shape(), y_.dtype()};
@@ -117,13 +117,13 @@ void TensorDataset::write(std::int64_t index, const ExampleSpec&, void* input, v
   if (y_bytes > 0) std::memcpy(target, static_cast<const char*>(y_.raw_data()) + at * y_bytes, y_bytes);
 }
 
-ImageArrayDataset::ImageArrayDataset(Tensor images, std::vector<std::uint8_t> labels, std::vector<std::string> class_names,
-                                     const std::string& source)
+ImageArrayDataset::ImageArrayDataset(Tensor images, std::vector<std::uint8_t> labels,
+                                     std::vector<std::string> class_names, const std::string& source)
     : images_(std::move(images)), labels_(std::move(labels)), names_(std::move(class_names)) {
-  LIMPID_CHECK(images_.defined() && images_.dim() == 4 && images_.dtype() == DType::uint8 && images_.is_contiguous(), ShapeError,
-               "[image_dataset] expects contiguous u8 [N,C,H,W] images, got ", images_);
-  LIMPID_CHECK(static_cast<std::int64_t>(labels_.size()) == images_.size(0), DataError, "[image_dataset] ", source, ": ",
-               images_.size(0), " images and ", labels_.size(), " labels");
+  LIMPID_CHECK(images_.defined() && images_.dim() == 4 && images_.dtype() == DType::uint8 && images_.is_contiguous(),
+               ShapeError, "[image_dataset] expects contiguous u8 [N,C,H,W] images, got ", images_);
+  LIMPID_CHECK(static_cast<std::int64_t>(labels_.size()) == images_.size(0), DataError, "[image_dataset] ", source,
+               ": ", images_.size(0), " images and ", labels_.size(), " labels");
   for (std::size_t i = 0; i < labels_.size(); i++)
     LIMPID_CHECK(labels_[i] < names_.size(), DataError, "[image_dataset] ", source, ": label ", i, " is ",
                  static_cast<int>(labels_[i]), ", there are ", names_.size(), " classes");

@@ -1,6 +1,6 @@
-// Dataset: numbered labelled examples, the interface of all data. A user's data set derives from it and writes size() and
-// get(); the built-in ones also write a sample straight into the batch. Not here: order (sampler.h), batches (loader.h).
-// Images are float32 [C,H,W] in [0,1]; classes are int64.
+// Dataset: numbered labelled examples, the interface of all data. A user's data set derives from it and writes size()
+// and get(); the built-in ones also write a sample straight into the batch. Not here: order (sampler.h), batches
+// (loader.h). Images are float32 [C,H,W] in [0,1]; classes are int64.
 //
 // get() and write() are called from several loader threads at once: they must not change the data set unguarded.
 #pragma once
@@ -19,14 +19,14 @@ namespace limpid::data {
 struct Example {
   Tensor input;
   std::int64_t label = 0;  // the class
-  Tensor target;           // when defined it stands in place of the label: regression, masks, soft labels
+  Tensor target = {};      // when defined it stands in place of the label: regression, masks, soft labels
 };
 
 // Shape and dtype of every example. A class is a target of shape [] and dtype int64.
 struct ExampleSpec {
-  Shape input_shape;
+  Shape input_shape = {};
   DType input_dtype = DType::float32;
-  Shape target_shape;
+  Shape target_shape = {};
   DType target_dtype = DType::int64;
 
   std::size_t input_bytes() const { return static_cast<std::size_t>(input_shape.numel()) * size_of(input_dtype); }
@@ -61,8 +61,9 @@ using Collate = std::function<std::pair<Tensor, Tensor>(const std::vector<Exampl
 // The usual way: one more leading dim. ShapeError when shapes differ.
 std::pair<Tensor, Tensor> stack_examples(const std::vector<Example>& examples);
 
-// Rows of tensors already in memory: example i is (x[i], y[i]). The tensors are shared, not copied (a tensor that is not
-// contiguous is copied once). ShapeError when the leading sizes differ. Classes are known when y is int64 [n]: 0..max.
+// Rows of tensors already in memory: example i is (x[i], y[i]). The tensors are shared, not copied (a tensor that is
+// not contiguous is copied once). ShapeError when the leading sizes differ. Classes are known when y is int64 [n]:
+// 0..max.
 class TensorDataset final : public Dataset {
  public:
   TensorDataset(Tensor x, Tensor y);

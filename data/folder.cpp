@@ -23,9 +23,11 @@ bool is_image_name(const fs::path& path) {
 std::vector<fs::path> sorted_entries(const fs::path& dir) {
   std::error_code error;
   std::vector<fs::path> entries;
-  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) entries.push_back(it->path());
+  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error))
+    entries.push_back(it->path());
   LIMPID_CHECK(!error, IoError, "cannot list ", dir.string(), ": ", error.message());
-  std::sort(entries.begin(), entries.end(), [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
+  std::sort(entries.begin(), entries.end(),
+            [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
   return entries;
 }
 
@@ -58,7 +60,8 @@ FolderDataset::FolderDataset(const std::string& root, const FolderOptions& optio
       files_.push_back({file.string(), label});
     }
   }
-  LIMPID_CHECK(!names_.empty(), DataError, "[folder] ", root, " has no class folder; expected ", root, "/CLASS/IMAGE.jpg");
+  LIMPID_CHECK(!names_.empty(), DataError, "[folder] ", root, " has no class folder; expected ", root,
+               "/CLASS/IMAGE.jpg");
   LIMPID_CHECK(!files_.empty(), DataError, "[folder] the ", names_.size(), " class folders of ", root,
                " hold no .jpg, .jpeg or .png file");
   resize_ = options_.height > 0;
@@ -80,8 +83,8 @@ FolderDataset::FolderDataset(const std::string& root, const FolderOptions& optio
     }
     files_ = std::move(good);
     cache_ = std::move(pixels);
-    LIMPID_CHECK(!files_.empty(), DataError, "[folder] all ", skipped_.size(), " images of ", root, " are broken; the first: ",
-                 skipped_[0].reason);
+    LIMPID_CHECK(!files_.empty(), DataError, "[folder] all ", skipped_.size(), " images of ", root,
+                 " are broken; the first: ", skipped_[0].reason);
   } else if (!resize_) {
     const Image first = decode_image(files_[0].path, {.channels = options_.channels});
     options_.height = first.height, options_.width = first.width;
@@ -93,8 +96,8 @@ FolderDataset::~FolderDataset() = default;
 void FolderDataset::check_size(const Image& image, const std::string& file) const {
   if (resize_ || options_.height == 0) return;
   LIMPID_CHECK(image.height == options_.height && image.width == options_.width, DataError, "[folder] ", file, " is ",
-               image.height, "x", image.width, " (height x width), the first image is ", options_.height, "x", options_.width,
-               "; ask for a size to have them resized");
+               image.height, "x", image.width, " (height x width), the first image is ", options_.height, "x",
+               options_.width, "; ask for a size to have them resized");
 }
 
 FolderDataset::Pixels FolderDataset::load(std::int64_t index) const {

@@ -20,7 +20,8 @@ constexpr std::uint64_t kDeflateRatio = 1032;  // no deflate stream expands more
 // Hands out the file's bytes one piece after the other, unpacked where they are packed.
 class Source {
  public:
-  Source(const std::uint8_t* bytes, std::size_t count, const std::string& name) : name_(name), next_(bytes), left_(count) {
+  Source(const std::uint8_t* bytes, std::size_t count, const std::string& name)
+      : name_(name), next_(bytes), left_(count) {
     packed_ = count >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b;
     // The most the bytes can hold: a header that claims more lies, and no memory is taken for it.
     limit_ = packed_ ? count * kDeflateRatio : count;
@@ -69,11 +70,13 @@ class Source {
       next_ += in_before - stream_.avail_in;
       left_ -= in_before - stream_.avail_in;
       done += out_before - stream_.avail_out;
-      if (status == Z_STREAM_END) ended_ = true;
-      else if (status == Z_BUF_ERROR) break;  // no input left
+      if (status == Z_STREAM_END)
+        ended_ = true;
+      else if (status == Z_BUF_ERROR)
+        break;  // no input left
       else
-        LIMPID_CHECK(status == Z_OK, DataError, "[idx] ", name_, ": the gzip stream is corrupt: ",
-                     stream_.msg ? stream_.msg : "no reason given");
+        LIMPID_CHECK(status == Z_OK, DataError, "[idx] ", name_,
+                     ": the gzip stream is corrupt: ", stream_.msg ? stream_.msg : "no reason given");
     }
     return done;
   }
@@ -97,7 +100,8 @@ std::string find_file(const std::string& dir, bool train, const char* kind) {
   return {};
 }
 
-std::shared_ptr<ImageArrayDataset> open_pair(const std::string& dir, bool train, const std::vector<std::string>& names) {
+std::shared_ptr<ImageArrayDataset> open_pair(const std::string& dir, bool train,
+                                             const std::vector<std::string>& names) {
   const std::string images_path = find_file(dir, train, "-images-idx3-ubyte");
   const std::string labels_path = find_file(dir, train, "-labels-idx1-ubyte");
   LIMPID_CHECK(!images_path.empty() && !labels_path.empty(), DataError, "[idx] ", dir, " does not have ",
@@ -109,8 +113,9 @@ std::shared_ptr<ImageArrayDataset> open_pair(const std::string& dir, bool train,
   LIMPID_CHECK(labels.dim() == 1, DataError, "[idx] ", labels_path, " holds an array of shape ", labels.shape(),
                ", expected [N]");
   const std::uint8_t* first = labels.data<std::uint8_t>();
-  return std::make_shared<ImageArrayDataset>(raw::unsqueeze(images, 1), std::vector<std::uint8_t>(first, first + labels.numel()),
-                                             names, images_path + " and " + labels_path);
+  return std::make_shared<ImageArrayDataset>(raw::unsqueeze(images, 1),
+                                             std::vector<std::uint8_t>(first, first + labels.numel()), names,
+                                             images_path + " and " + labels_path);
 }
 
 }  // namespace
@@ -123,20 +128,23 @@ Tensor parse_idx(const std::uint8_t* bytes, std::size_t count, const std::string
                static_cast<int>(magic[0]), " ", static_cast<int>(magic[1]), ", not 0 0");
   LIMPID_CHECK(magic[2] == 8, DataError, "[idx] ", source, " has element type ", static_cast<int>(magic[2]),
                "; only 8 (unsigned byte) is read");
-  LIMPID_CHECK(magic[3] >= 1 && magic[3] <= kMaxRank, DataError, "[idx] ", source, " has rank ", static_cast<int>(magic[3]),
-               ", expected 1..", kMaxRank);
+  LIMPID_CHECK(magic[3] >= 1 && magic[3] <= kMaxRank, DataError, "[idx] ", source, " has rank ",
+               static_cast<int>(magic[3]), ", expected 1..", kMaxRank);
   Shape shape;
   std::uint64_t total = 1;
   for (int d = 0; d < magic[3]; d++) {
     std::uint8_t be[4];
     in.read(be, 4, "a dimension");
-    const std::uint64_t size = (std::uint64_t{be[0]} << 24) | (std::uint64_t{be[1]} << 16) | (std::uint64_t{be[2]} << 8) | be[3];
+    const std::uint64_t size =
+        (std::uint64_t{be[0]} << 24) | (std::uint64_t{be[1]} << 16) | (std::uint64_t{be[2]} << 8) | be[3];
     shape.push_back(static_cast<std::int64_t>(size));
-    LIMPID_CHECK(!__builtin_mul_overflow(total, size, &total), DataError, "[idx] ", source, ": the sizes ", shape, " overflow");
+    LIMPID_CHECK(!__builtin_mul_overflow(total, size, &total), DataError, "[idx] ", source, ": the sizes ", shape,
+                 " overflow");
   }
-  LIMPID_CHECK(total <= kMaxBytes, DataError, "[idx] ", source, " claims ", total, " bytes, more than the accepted ", kMaxBytes);
-  LIMPID_CHECK(total <= in.limit(), DataError, "[idx] ", source, " is truncated: ", shape, " needs ", total, " bytes, the file of ",
-               count, " cannot hold them");
+  LIMPID_CHECK(total <= kMaxBytes, DataError, "[idx] ", source, " claims ", total, " bytes, more than the accepted ",
+               kMaxBytes);
+  LIMPID_CHECK(total <= in.limit(), DataError, "[idx] ", source, " is truncated: ", shape, " needs ", total,
+               " bytes, the file of ", count, " cannot hold them");
   Tensor array = empty_io(shape, DType::uint8, "dataset");
   if (total > 0) in.read(array.mutable_data<std::uint8_t>(), total, "the array");
   in.finish();
@@ -153,8 +161,9 @@ bool has_idx_pair(const std::string& dir, bool train) {
 }
 
 std::shared_ptr<ImageArrayDataset> fashion_mnist(const std::string& dir, bool train) {
-  return open_pair(dir, train,
-                   {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"});
+  return open_pair(
+      dir, train,
+      {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"});
 }
 
 std::shared_ptr<ImageArrayDataset> mnist(const std::string& dir, bool train) {

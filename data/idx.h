@@ -1,5 +1,5 @@
-// IDX files, the format of MNIST and Fashion-MNIST (yann.lecun.com/exdb/mnist): big endian 0, 0, type, rank, rank sizes,
-// then the elements. Plain or gzip, told apart by the first bytes. Only unsigned bytes (type 8) are read.
+// IDX files, the format of MNIST and Fashion-MNIST (yann.lecun.com/exdb/mnist): big endian 0, 0, type, rank, rank
+// sizes, then the elements. Plain or gzip, told apart by the first bytes. Only unsigned bytes (type 8) are read.
 // Everything is checked: magic, type, sizes, exact length, bytes after the end. DataError names the file.
 #pragma once
 

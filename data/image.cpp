@@ -23,12 +23,12 @@ constexpr int kMaxScans = 200;  // of a progressive JPEG: each costs a pass over
 
 void check_pixels(const std::string& source, std::uint64_t width, std::uint64_t height, const DecodeOptions& options) {
   LIMPID_CHECK(width > 0 && height > 0, DataError, "[decode_image] ", source, " has size ", width, "x", height);
-  LIMPID_CHECK(width <= static_cast<std::uint64_t>(options.max_pixels) / height, DataError, "[decode_image] ", source, " has ",
-               width, "x", height, " pixels, more than the accepted ", options.max_pixels);
+  LIMPID_CHECK(width <= static_cast<std::uint64_t>(options.max_pixels) / height, DataError, "[decode_image] ", source,
+               " has ", width, "x", height, " pixels, more than the accepted ", options.max_pixels);
 }
 
-// ---- JPEG. libjpeg reports errors by a callback that must not return: it jumps back into decode_scanlines(). No object
-// with a destructor lives in the frames between, so the jump skips none.
+// ---- JPEG. libjpeg reports errors by a callback that must not return: it jumps back into decode_scanlines(). No
+// object with a destructor lives in the frames between, so the jump skips none.
 
 struct JpegErrors {
   jpeg_error_mgr base;
@@ -97,18 +97,20 @@ bool read_jpeg_rows(JpegReader& reader, int channels, std::uint8_t* out) {
   return true;
 }
 
-Image decode_jpeg(const std::uint8_t* bytes, std::size_t count, const std::string& source, const DecodeOptions& options) {
+Image decode_jpeg(const std::uint8_t* bytes, std::size_t count, const std::string& source,
+                  const DecodeOptions& options) {
   JpegReader reader;
-  LIMPID_CHECK(read_jpeg_header(reader, bytes, count), DataError, "[decode_image] ", source, ": JPEG: ",
-               static_cast<const char*>(reader.errors.message));
+  LIMPID_CHECK(read_jpeg_header(reader, bytes, count), DataError, "[decode_image] ", source,
+               ": JPEG: ", static_cast<const char*>(reader.errors.message));
   const auto& info = reader.info;
   check_pixels(source, info.image_width, info.image_height, options);
-  LIMPID_CHECK(info.jpeg_color_space != JCS_CMYK && info.jpeg_color_space != JCS_YCCK, DataError, "[decode_image] ", source,
-               " is a CMYK JPEG; expected RGB or gray");
-  Image image{static_cast<std::int64_t>(info.image_height), static_cast<std::int64_t>(info.image_width), options.channels, {}};
+  LIMPID_CHECK(info.jpeg_color_space != JCS_CMYK && info.jpeg_color_space != JCS_YCCK, DataError, "[decode_image] ",
+               source, " is a CMYK JPEG; expected RGB or gray");
+  Image image{
+      static_cast<std::int64_t>(info.image_height), static_cast<std::int64_t>(info.image_width), options.channels, {}};
   image.pixels.resize(static_cast<std::size_t>(image.height * image.width * image.channels));
-  LIMPID_CHECK(read_jpeg_rows(reader, options.channels, image.pixels.data()), DataError, "[decode_image] ", source, ": JPEG: ",
-               static_cast<const char*>(reader.errors.message));
+  LIMPID_CHECK(read_jpeg_rows(reader, options.channels, image.pixels.data()), DataError, "[decode_image] ", source,
+               ": JPEG: ", static_cast<const char*>(reader.errors.message));
   return image;
 }
 
@@ -123,8 +125,8 @@ void check_png_whole(const std::uint8_t* bytes, std::size_t count, const std::st
     LIMPID_CHECK(count - at >= 12, DataError, "[decode_image] ", source, ": PNG is truncated: no IEND chunk");
     const std::uint8_t* p = bytes + at;
     const std::size_t length = (std::size_t{p[0]} << 24) | (std::size_t{p[1]} << 16) | (std::size_t{p[2]} << 8) | p[3];
-    LIMPID_CHECK(length <= count - at - 12, DataError, "[decode_image] ", source, ": PNG is truncated: a chunk of ", length,
-                 " bytes, ", count - at - 12, " are left");
+    LIMPID_CHECK(length <= count - at - 12, DataError, "[decode_image] ", source, ": PNG is truncated: a chunk of ",
+                 length, " bytes, ", count - at - 12, " are left");
     if (std::memcmp(p + 4, "IEND", 4) == 0) return;
     at += 12 + length;
   }
@@ -135,21 +137,25 @@ struct PngReader {
   ~PngReader() { png_image_free(&image); }
 };
 
-Image decode_png(const std::uint8_t* bytes, std::size_t count, const std::string& source, const DecodeOptions& options) {
+Image decode_png(const std::uint8_t* bytes, std::size_t count, const std::string& source,
+                 const DecodeOptions& options) {
   check_png_whole(bytes, count, source);
   PngReader reader;
   reader.image.version = PNG_IMAGE_VERSION;
-  LIMPID_CHECK(png_image_begin_read_from_memory(&reader.image, bytes, count), DataError, "[decode_image] ", source, ": PNG: ",
-               static_cast<const char*>(reader.image.message));
+  LIMPID_CHECK(png_image_begin_read_from_memory(&reader.image, bytes, count), DataError, "[decode_image] ", source,
+               ": PNG: ", static_cast<const char*>(reader.image.message));
   check_pixels(source, reader.image.width, reader.image.height, options);
   reader.image.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;  // 16-bit files hold the same encoding, finer
   // RGBA keeps libpng from blending: alpha is dropped below, colours stay as stored.
   reader.image.format = PNG_FORMAT_RGBA;
   const std::size_t pixels = static_cast<std::size_t>(reader.image.width) * reader.image.height;
   std::vector<std::uint8_t> rgba(pixels * 4);
-  LIMPID_CHECK(png_image_finish_read(&reader.image, nullptr, rgba.data(), 0, nullptr), DataError, "[decode_image] ", source,
-               ": PNG: ", static_cast<const char*>(reader.image.message));
-  Image image{static_cast<std::int64_t>(reader.image.height), static_cast<std::int64_t>(reader.image.width), options.channels, {}};
+  LIMPID_CHECK(png_image_finish_read(&reader.image, nullptr, rgba.data(), 0, nullptr), DataError, "[decode_image] ",
+               source, ": PNG: ", static_cast<const char*>(reader.image.message));
+  Image image{static_cast<std::int64_t>(reader.image.height),
+              static_cast<std::int64_t>(reader.image.width),
+              options.channels,
+              {}};
   image.pixels.resize(pixels * static_cast<std::size_t>(options.channels));
   std::uint8_t* out = image.pixels.data();
   for (std::size_t i = 0; i < pixels; i++) {
@@ -195,13 +201,15 @@ std::vector<Taps> triangle_taps(std::int64_t in, std::int64_t out) {
 
 }  // namespace
 
-Image decode_image(const std::uint8_t* bytes, std::size_t count, const std::string& source, const DecodeOptions& options) {
-  LIMPID_CHECK(options.channels == 1 || options.channels == 3, ArgumentError, "[decode_image] channels is ", options.channels,
-               ", expected 1 or 3");
+Image decode_image(const std::uint8_t* bytes, std::size_t count, const std::string& source,
+                   const DecodeOptions& options) {
+  LIMPID_CHECK(options.channels == 1 || options.channels == 3, ArgumentError, "[decode_image] channels is ",
+               options.channels, ", expected 1 or 3");
   LIMPID_CHECK(options.max_pixels > 0, ArgumentError, "[decode_image] max_pixels is ", options.max_pixels);
   if (count >= sizeof kPngMagic && std::memcmp(bytes, kPngMagic, sizeof kPngMagic) == 0)
     return decode_png(bytes, count, source, options);
-  if (count >= 3 && bytes[0] == 0xff && bytes[1] == 0xd8 && bytes[2] == 0xff) return decode_jpeg(bytes, count, source, options);
+  if (count >= 3 && bytes[0] == 0xff && bytes[1] == 0xd8 && bytes[2] == 0xff)
+    return decode_jpeg(bytes, count, source, options);
   LIMPID_THROW(DataError, "[decode_image] ", source, " is neither JPEG nor PNG (", count, " bytes)");
 }
 
@@ -211,8 +219,8 @@ Image decode_image(const std::string& path, const DecodeOptions& options) {
 }
 
 void resize_to_planes(const Image& image, std::int64_t height, std::int64_t width, float* out) {
-  LIMPID_CHECK(height > 0 && width > 0 && image.height > 0 && image.width > 0, ArgumentError, "[resize] from ", image.height, "x",
-               image.width, " to ", height, "x", width);
+  LIMPID_CHECK(height > 0 && width > 0 && image.height > 0 && image.width > 0, ArgumentError, "[resize] from ",
+               image.height, "x", image.width, " to ", height, "x", width);
   const std::int64_t channels = image.channels, in_width = image.width;
   const auto at = [&](std::int64_t y, std::int64_t x, std::int64_t c) {
     return static_cast<float>(image.pixels[static_cast<std::size_t>((y * in_width + x) * channels + c)]);
@@ -230,7 +238,8 @@ void resize_to_planes(const Image& image, std::int64_t height, std::int64_t widt
       for (std::int64_t x = 0; x < width; x++) {
         const Taps& tap = across[static_cast<std::size_t>(x)];
         float sum = 0;
-        for (std::size_t k = 0; k < tap.weights.size(); k++) sum += tap.weights[k] * at(y, tap.first + static_cast<std::int64_t>(k), c);
+        for (std::size_t k = 0; k < tap.weights.size(); k++)
+          sum += tap.weights[k] * at(y, tap.first + static_cast<std::int64_t>(k), c);
         rows[static_cast<std::size_t>(y * width + x)] = sum;
       }
     }
@@ -239,7 +248,8 @@ void resize_to_planes(const Image& image, std::int64_t height, std::int64_t widt
       for (std::int64_t x = 0; x < width; x++) {
         float sum = 0;
         for (std::size_t k = 0; k < tap.weights.size(); k++)
-          sum += tap.weights[k] * rows[static_cast<std::size_t>((tap.first + static_cast<std::int64_t>(k)) * width + x)];
+          sum +=
+              tap.weights[k] * rows[static_cast<std::size_t>((tap.first + static_cast<std::int64_t>(k)) * width + x)];
         *out++ = sum / 255.0f;
       }
     }

@@ -22,11 +22,13 @@ struct DecodeOptions {
 };
 
 // The kind is told by the first bytes, not by the name. `source` stands in errors.
-Image decode_image(const std::uint8_t* bytes, std::size_t count, const std::string& source, const DecodeOptions& options = {});
+Image decode_image(const std::uint8_t* bytes, std::size_t count, const std::string& source,
+                   const DecodeOptions& options = {});
 Image decode_image(const std::string& path, const DecodeOptions& options = {});
 
-// Bilinear with a triangle filter that widens when the image shrinks, so that nothing is skipped (as Pillow's BILINEAR and
-// torchvision's antialias); pixel centres at half. Writes float32 [channels,height,width] in [0,1]; equal sizes copy.
+// Bilinear with a triangle filter that widens when the image shrinks, so that nothing is skipped (as Pillow's BILINEAR
+// and torchvision's antialias); pixel centres at half. Writes float32 [channels,height,width] in [0,1]; equal sizes
+// copy.
 void resize_to_planes(const Image& image, std::int64_t height, std::int64_t width, float* out);
 
 }  // namespace limpid::data

@@ -34,13 +34,13 @@ Tensor tensor_on(const Ref<Storage>& storage, Shape sample_shape, std::int64_t r
 
 Ref<Storage> io_storage(std::int64_t rows, std::size_t row_bytes, const char* name) {
   std::size_t bytes = 0;
-  LIMPID_CHECK(!__builtin_mul_overflow(static_cast<std::size_t>(rows), row_bytes, &bytes) && bytes <= INT64_MAX, ArgumentError,
-               "[loader] a batch of ", rows, " samples of ", row_bytes, " bytes overflows");
+  LIMPID_CHECK(!__builtin_mul_overflow(static_cast<std::size_t>(rows), row_bytes, &bytes) && bytes <= INT64_MAX,
+               ArgumentError, "[loader] a batch of ", rows, " samples of ", row_bytes, " bytes overflows");
   return Storage::create_in(memory::io_allocator(), bytes, kCpu, memory::Role::io, intern(name));
 }
 
-// The exception being handled, with `context` in front of its text and its type kept. What is not limpid's own becomes a
-// DataError that carries the original nested.
+// The exception being handled, with `context` in front of its text and its type kept. What is not limpid's own becomes
+// a DataError that carries the original nested.
 std::exception_ptr current_with_context(const std::string& context) {
   try {
     try {
@@ -60,8 +60,8 @@ std::exception_ptr current_with_context(const std::string& context) {
 
 }  // namespace
 
-// The ring and its threads. Batch b of an epoch is prepared in slot b % ring size. Only the consumer schedules, so a slot
-// belongs to the consumer until it is scheduled and after it is complete, and to the threads in between.
+// The ring and its threads. Batch b of an epoch is prepared in slot b % ring size. Only the consumer schedules, so a
+// slot belongs to the consumer until it is scheduled and after it is complete, and to the threads in between.
 struct DataLoader::Engine {
   struct Slot {
     Ref<Storage> x, y;
@@ -126,7 +126,8 @@ struct DataLoader::Engine {
     Example example = dataset.get(index);
     LIMPID_CHECK(example.input.defined(), DataError, "the example has no input");
     if (!options.transform) return example;
-    LIMPID_CHECK(example.input.dtype() == DType::float32, DTypeError, "transforms expect f32 images, got ", example.input);
+    LIMPID_CHECK(example.input.dtype() == DType::float32, DTypeError, "transforms expect f32 images, got ",
+                 example.input);
     Tensor in = example.input.is_contiguous() ? example.input : raw::contiguous(example.input);
     Tensor out = empty(options.transform->output_shape(in.shape()), {.role = memory::Role::io});
     SampleRandom random(options.seed, of_epoch, index);
@@ -309,16 +310,20 @@ DatasetPtr borrowed(const Dataset& dataset) { return DatasetPtr(std::shared_ptr<
 
 }  // namespace
 
-DataLoader::DataLoader(const Dataset& dataset, LoaderOptions options) : DataLoader(borrowed(dataset), std::move(options)) {}
+DataLoader::DataLoader(const Dataset& dataset, LoaderOptions options)
+    : DataLoader(borrowed(dataset), std::move(options)) {}
 
-DataLoader::DataLoader(DatasetPtr dataset, LoaderOptions options) : dataset_(std::move(dataset)), options_(std::move(options)) {
+DataLoader::DataLoader(DatasetPtr dataset, LoaderOptions options)
+    : dataset_(std::move(dataset)), options_(std::move(options)) {
   LIMPID_CHECK(dataset_ != nullptr, ArgumentError, "[loader] there is no data set");
-  LIMPID_CHECK(options_.batch_size >= 1, ArgumentError, "[loader] batch_size is ", options_.batch_size, ", expected at least 1");
+  LIMPID_CHECK(options_.batch_size >= 1, ArgumentError, "[loader] batch_size is ", options_.batch_size,
+               ", expected at least 1");
   LIMPID_CHECK(options_.num_workers >= 0 && options_.num_workers <= 1024, ArgumentError, "[loader] num_workers is ",
                options_.num_workers, ", expected 0..1024");
-  LIMPID_CHECK(options_.prefetch >= 1 && options_.prefetch <= 4096, ArgumentError, "[loader] prefetch is ", options_.prefetch,
-               ", expected 1..4096");
-  LIMPID_CHECK(!(options_.sampler && options_.shuffle), ArgumentError, "[loader] a sampler and shuffle exclude each other");
+  LIMPID_CHECK(options_.prefetch >= 1 && options_.prefetch <= 4096, ArgumentError, "[loader] prefetch is ",
+               options_.prefetch, ", expected 1..4096");
+  LIMPID_CHECK(!(options_.sampler && options_.shuffle), ArgumentError,
+               "[loader] a sampler and shuffle exclude each other");
   const std::int64_t size = dataset_->size();
   LIMPID_CHECK(size > 0, DataError, "[loader] the data set is empty");
   LIMPID_CHECK(options_.sampler || !options_.drop_last || options_.batch_size <= size, DataError,
@@ -329,8 +334,8 @@ DataLoader::DataLoader(DatasetPtr dataset, LoaderOptions options) : dataset_(std
   }
   spec_ = raw_spec_;
   if (options_.transform) {
-    LIMPID_CHECK(spec_.input_dtype == DType::float32, DTypeError, "[loader] transforms expect f32 images, the data set has ",
-                 spec_.input_dtype, spec_.input_shape);
+    LIMPID_CHECK(spec_.input_dtype == DType::float32, DTypeError,
+                 "[loader] transforms expect f32 images, the data set has ", spec_.input_dtype, spec_.input_shape);
     spec_.input_shape = options_.transform->output_shape(spec_.input_shape);
   }
   LIMPID_CHECK(spec_.input_shape.size() < kMaxDims && spec_.target_shape.size() < kMaxDims, ShapeError,
@@ -387,8 +392,8 @@ void DataLoader::set_state(const LoaderState& state) {
   LIMPID_CHECK(state.epoch >= 0 && state.position >= 0, ArgumentError, "[loader] epoch ", state.epoch, " and position ",
                state.position, " must not be negative");
   const std::int64_t batches = options_.sampler ? plan(state.epoch).size() : size();
-  LIMPID_CHECK(state.position <= batches, ArgumentError, "[loader] position ", state.position, " is beyond the ", batches,
-               " batches of epoch ", state.epoch);
+  LIMPID_CHECK(state.position <= batches, ArgumentError, "[loader] position ", state.position, " is beyond the ",
+               batches, " batches of epoch ", state.epoch);
   engine_->cancel();
   engine_->current = Batch{};
   engine_->open = false;

@@ -23,23 +23,27 @@
 namespace limpid::data {
 
 struct Batch {
-  Tensor x;                            // [n, input shape]
-  Tensor y;                            // [n, target shape]; classes are int64 [n]
-  std::vector<std::int64_t> indices;   // which examples, row by row
+  Tensor x;                           // [n, input shape]
+  Tensor y;                           // [n, target shape]; classes are int64 [n]
+  std::vector<std::int64_t> indices;  // which examples, row by row
   std::int64_t epoch = 0;
-  std::int64_t position = 0;           // number of the batch in the epoch
+  std::int64_t position = 0;  // number of the batch in the epoch
   std::int64_t size() const { return static_cast<std::int64_t>(indices.size()); }
 };
 // auto& [x, y] = batch
 template <std::size_t I>
 const Tensor& get(const Batch& batch) {
-  if constexpr (I == 0) return batch.x;
-  else return batch.y;
+  if constexpr (I == 0)
+    return batch.x;
+  else
+    return batch.y;
 }
 template <std::size_t I>
 Tensor& get(Batch& batch) {
-  if constexpr (I == 0) return batch.x;
-  else return batch.y;
+  if constexpr (I == 0)
+    return batch.x;
+  else
+    return batch.y;
 }
 template <std::size_t I>
 Tensor&& get(Batch&& batch) {
@@ -50,12 +54,12 @@ struct LoaderOptions {
   std::int64_t batch_size = 1;
   bool shuffle = false;
   bool drop_last = false;
-  int num_workers = 0;            // 0 = the calling thread prepares each batch when asked for it
-  int prefetch = 2;               // batches prepared ahead (num_workers > 0)
-  std::uint64_t seed = 0;         // order and augmentation
-  TransformPtr transform;         // float32 [C,H,W] inputs
-  std::shared_ptr<const Sampler> sampler;  // an order of the user's; excludes shuffle
-  Collate collate;                // instead of stacking into the ring
+  int num_workers = 0;                          // 0 = the calling thread prepares each batch when asked for it
+  int prefetch = 2;                             // batches prepared ahead (num_workers > 0)
+  std::uint64_t seed = 0;                       // order and augmentation
+  TransformPtr transform = {};                  // float32 [C,H,W] inputs
+  std::shared_ptr<const Sampler> sampler = {};  // an order of the user's; excludes shuffle
+  Collate collate = {};                         // instead of stacking into the ring
 };
 
 // Where a run is: the next batch is number `position` of `epoch`. Enough to go on from, in this or another process.
@@ -104,7 +108,7 @@ class DataLoader {
 
   std::int64_t size() const;  // batches in the current epoch
   std::int64_t epoch() const { return state().epoch; }
-  LoaderState state() const;  // counts the batches handed out
+  LoaderState state() const;                 // counts the batches handed out
   void set_state(const LoaderState& state);  // ArgumentError when the seed differs or position > size()
   void set_epoch(std::int64_t epoch) { set_state({options_.seed, epoch, 0}); }
 
@@ -119,9 +123,9 @@ class DataLoader {
   // step that must be repeated.
   Batch load(const std::vector<std::int64_t>& indices, std::int64_t epoch) const;
 
-  double wait_seconds() const;           // time that begin() and ++ waited for data, since construction
-  std::int64_t replaced_buffers() const; // buffers replaced because the user kept the batch
-  std::size_t ring_bytes() const;        // bytes asked for the ring
+  double wait_seconds() const;            // time that begin() and ++ waited for data, since construction
+  std::int64_t replaced_buffers() const;  // buffers replaced because the user kept the batch
+  std::size_t ring_bytes() const;         // bytes asked for the ring
 
  private:
   struct Engine;

@@ -29,8 +29,8 @@ void check_name(const std::string& name) {
   LIMPID_THROW(ArgumentError, "[open_dataset] unknown data set \"", name, "\"; known are ", joined(dataset_names()));
 }
 
-// In order of trial. A given folder may be the data's own or hold it by name; a search path holds many, so MNIST's files
-// (named as Fashion-MNIST's) are looked for under the name only.
+// In order of trial. A given folder may be the data's own or hold it by name; a search path holds many, so MNIST's
+// files (named as Fashion-MNIST's) are looked for under the name only.
 std::vector<std::string> places(const std::string& name, const std::string& data_dir,
                                 const std::vector<std::string>& search_paths) {
   std::vector<std::string> out;
@@ -102,7 +102,8 @@ OpenedDataset open_dataset(const OpenOptions& options) {
   if (options.name == "synthetic") return open_synthetic(options);
   std::optional<std::string> dir = find_dataset(options.name, options.data_dir, options.search_paths, options.train);
   LIMPID_CHECK(dir.has_value(), DataError, "[open_dataset] the ", options.train ? "training" : "test", " files of ",
-               options.name, " were not found; tried ", joined(places(options.name, options.data_dir, options.search_paths)));
+               options.name, " were not found; tried ",
+               joined(places(options.name, options.data_dir, options.search_paths)));
   if (options.name == "cifar10") return {cifar10(*dir, options.train), *dir, {}};
   if (options.name == "mnist") return {mnist(*dir, options.train), *dir, {}};
   return {fashion_mnist(*dir, options.train), *dir, {}};

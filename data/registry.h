@@ -1,5 +1,6 @@
-// Data sets by name: fashion-mnist, mnist, cifar10, folder, synthetic. Places are tried in order: the given folder, then
-// the caller's search paths (each with the name appended). The library reads no environment: the command passes its own.
+// Data sets by name: fashion-mnist, mnist, cifar10, folder, synthetic. Places are tried in order: the given folder,
+// then the caller's search paths (each with the name appended). The library reads no environment: the command passes
+// its own.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@ namespace limpid::data {
 
 struct OpenOptions {
   std::string name;
-  std::string data_dir;                   // itself or data_dir/NAME; empty = search paths only
-  std::vector<std::string> search_paths;  // e.g. /usr/share/datasets
+  std::string data_dir = {};                   // itself or data_dir/NAME; empty = search paths only
+  std::vector<std::string> search_paths = {};  // e.g. /usr/share/datasets
   bool train = true;
   // folder and synthetic. 0 = the data's own (folder), 3x32x32 and 10 classes (synthetic)
   std::int64_t height = 0;

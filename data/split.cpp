@@ -30,12 +30,14 @@ std::int64_t Subset::at(std::int64_t index) const {
 
 Example Subset::get(std::int64_t index) const { return dataset_->get(at(index)); }
 
-void Subset::write(std::int64_t index, const ExampleSpec& spec, void* input, void* target) const { dataset_->write(at(index), spec, input, target); }
+void Subset::write(std::int64_t index, const ExampleSpec& spec, void* input, void* target) const {
+  dataset_->write(at(index), spec, input, target);
+}
 
 std::pair<SubsetPtr, SubsetPtr> split(const DatasetPtr& dataset, double validation_fraction, std::uint64_t seed) {
   LIMPID_CHECK(dataset != nullptr, ArgumentError, "[split] there is no data set");
-  LIMPID_CHECK(validation_fraction >= 0 && validation_fraction < 1, ArgumentError, "[split] the validation fraction is ",
-               validation_fraction, ", expected 0 <= fraction < 1");
+  LIMPID_CHECK(validation_fraction >= 0 && validation_fraction < 1, ArgumentError,
+               "[split] the validation fraction is ", validation_fraction, ", expected 0 <= fraction < 1");
   const std::int64_t size = dataset->size();
   const auto held_out = static_cast<std::ptrdiff_t>(std::llround(validation_fraction * static_cast<double>(size)));
   std::vector<std::int64_t> order = permutation(size, mix_key(seed, kSplitStream));
@@ -43,7 +45,8 @@ std::pair<SubsetPtr, SubsetPtr> split(const DatasetPtr& dataset, double validati
   std::vector<std::int64_t> training(order.begin() + held_out, order.end());
   std::sort(validation.begin(), validation.end());
   std::sort(training.begin(), training.end());
-  return {std::make_shared<Subset>(dataset, std::move(training)), std::make_shared<Subset>(dataset, std::move(validation))};
+  return {std::make_shared<Subset>(dataset, std::move(training)),
+          std::make_shared<Subset>(dataset, std::move(validation))};
 }
 
 DatasetPtr limit(const DatasetPtr& dataset, std::int64_t count, std::uint64_t seed) {

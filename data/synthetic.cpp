@@ -15,12 +15,15 @@ namespace {
 constexpr std::int64_t kGrid = 5;      // a pattern is a kGrid x kGrid map of random numbers, interpolated
 constexpr std::int64_t kMaxShift = 2;  // pixels
 
-std::uint64_t stream(std::uint64_t seed, std::uint64_t kind, std::uint64_t number) { return mix_key(mix_key(seed, kind), number); }
+std::uint64_t stream(std::uint64_t seed, std::uint64_t kind, std::uint64_t number) {
+  return mix_key(mix_key(seed, kind), number);
+}
 enum : std::uint64_t { kPattern = 1, kTrainExample = 2, kTestExample = 3 };
 
 // Bilinear value at (v, u) of a grid, coordinates in [0, kGrid-1].
 float interpolate(const float* grid, float v, float u) {
-  const auto y = std::min(static_cast<std::int64_t>(v), kGrid - 2), x = std::min(static_cast<std::int64_t>(u), kGrid - 2);
+  const auto y = std::min(static_cast<std::int64_t>(v), kGrid - 2),
+             x = std::min(static_cast<std::int64_t>(u), kGrid - 2);
   const float dy = v - static_cast<float>(y), dx = u - static_cast<float>(x);
   const float* p = grid + y * kGrid + x;
   return (1 - dy) * ((1 - dx) * p[0] + dx * p[1]) + dy * ((1 - dx) * p[kGrid] + dx * p[kGrid + 1]);
@@ -32,10 +35,12 @@ SyntheticDataset::SyntheticDataset(const SyntheticOptions& options) : options_(o
   LIMPID_CHECK(options.size > 0, ArgumentError, "[synthetic] size is ", options.size, ", expected at least 1");
   LIMPID_CHECK(options.channels > 0 && options.height > 0 && options.width > 0 && options.channels <= 1024 &&
                    options.height <= 16384 && options.width <= 16384,
-               ArgumentError, "[synthetic] the image size is ", options.channels, "x", options.height, "x", options.width);
+               ArgumentError, "[synthetic] the image size is ", options.channels, "x", options.height, "x",
+               options.width);
   LIMPID_CHECK(options.classes > 0 && options.classes <= 100000, ArgumentError, "[synthetic] the class count is ",
                options.classes);
-  LIMPID_CHECK(options.noise >= 0 && std::isfinite(options.noise), ArgumentError, "[synthetic] the noise is ", options.noise);
+  LIMPID_CHECK(options.noise >= 0 && std::isfinite(options.noise), ArgumentError, "[synthetic] the noise is ",
+               options.noise);
   const std::int64_t height = options.height, width = options.width;
   patterns_.resize(static_cast<std::size_t>(options.classes * options.channels * height * width));
   float* out = patterns_.data();
@@ -45,8 +50,9 @@ SyntheticDataset::SyntheticDataset(const SyntheticOptions& options) : options_(o
     for (float& g : grid) g = static_cast<float>(random.uniform());
     for (std::int64_t y = 0; y < height; y++)
       for (std::int64_t x = 0; x < width; x++)
-        *out++ = interpolate(grid, height > 1 ? static_cast<float>(y * (kGrid - 1)) / static_cast<float>(height - 1) : 0.0f,
-                             width > 1 ? static_cast<float>(x * (kGrid - 1)) / static_cast<float>(width - 1) : 0.0f);
+        *out++ =
+            interpolate(grid, height > 1 ? static_cast<float>(y * (kGrid - 1)) / static_cast<float>(height - 1) : 0.0f,
+                        width > 1 ? static_cast<float>(x * (kGrid - 1)) / static_cast<float>(width - 1) : 0.0f);
   }
 }
 
@@ -59,9 +65,12 @@ void SyntheticDataset::write(std::int64_t index, const ExampleSpec&, void* input
   const std::uint64_t key =
       stream(options_.seed, options_.train ? kTrainExample : kTestExample, static_cast<std::uint64_t>(index));
   Philox4 choice = philox(key, 0);
-  const std::int64_t label = static_cast<std::int64_t>((std::uint64_t{choice.v[0]} * static_cast<std::uint64_t>(options_.classes)) >> 32);
+  const std::int64_t label =
+      static_cast<std::int64_t>((std::uint64_t{choice.v[0]} * static_cast<std::uint64_t>(options_.classes)) >> 32);
   const std::int64_t height = options_.height, width = options_.width;
-  const auto shift = [](std::uint32_t bits) { return static_cast<std::int64_t>(bits % (2 * kMaxShift + 1)) - kMaxShift; };
+  const auto shift = [](std::uint32_t bits) {
+    return static_cast<std::int64_t>(bits % (2 * kMaxShift + 1)) - kMaxShift;
+  };
   const std::int64_t down = shift(choice.v[1]), right = shift(choice.v[2]);
   const float contrast = 0.6f + 0.4f * uniform_from_bits(choice.v[3]);
   const float noise = static_cast<float>(options_.noise);
@@ -82,7 +91,8 @@ void SyntheticDataset::write(std::int64_t index, const ExampleSpec&, void* input
           }
         }
         const std::int64_t from_x = std::clamp<std::int64_t>(x - right, 0, width - 1);
-        const float value = 0.5f + contrast * (pattern[(c * height + from_y) * width + from_x] - 0.5f) + noise * normal[drawn % 4];
+        const float value =
+            0.5f + contrast * (pattern[(c * height + from_y) * width + from_x] - 0.5f) + noise * normal[drawn % 4];
         *out++ = std::clamp(value, 0.0f, 1.0f);
       }
     }

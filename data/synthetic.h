@@ -1,5 +1,5 @@
-// Generated labelled images: each class has a smooth pattern of its own, an example is that pattern, moved a little, at a
-// random contrast, with noise. Learnable by small models, made on the fly, the same for the same seed. No files.
+// Generated labelled images: each class has a smooth pattern of its own, an example is that pattern, moved a little, at
+// a random contrast, with noise. Learnable by small models, made on the fly, the same for the same seed. No files.
 #pragma once
 
 #include <cstdint>

@@ -18,15 +18,16 @@ void check_image(const char* op, const Shape& shape) {
 class Normalize final : public Transform {
  public:
   Normalize(std::vector<double> mean, std::vector<double> std) : mean_(std::move(mean)), std_(std::move(std)) {
-    LIMPID_CHECK(!mean_.empty() && mean_.size() == std_.size(), ArgumentError, "[normalize] got ", mean_.size(), " means and ",
-                 std_.size(), " standard deviations");
+    LIMPID_CHECK(!mean_.empty() && mean_.size() == std_.size(), ArgumentError, "[normalize] got ", mean_.size(),
+                 " means and ", std_.size(), " standard deviations");
     for (double s : std_)
-      LIMPID_CHECK(s > 0 && std::isfinite(s), ArgumentError, "[normalize] a standard deviation is ", s, ", expected > 0");
+      LIMPID_CHECK(s > 0 && std::isfinite(s), ArgumentError, "[normalize] a standard deviation is ", s,
+                   ", expected > 0");
   }
   Shape output_shape(const Shape& input) const override {
     check_image("normalize", input);
-    LIMPID_CHECK(mean_.size() == 1 || static_cast<std::int64_t>(mean_.size()) == input[0], ShapeError, "[normalize] has ",
-                 mean_.size(), " channels, the images are ", input);
+    LIMPID_CHECK(mean_.size() == 1 || static_cast<std::int64_t>(mean_.size()) == input[0], ShapeError,
+                 "[normalize] has ", mean_.size(), " channels, the images are ", input);
     return input;
   }
   void apply(const float* in, const Shape& shape, float* out, SampleRandom&) const override {
@@ -45,9 +46,9 @@ class Normalize final : public Transform {
 class RandomCrop final : public Transform {
  public:
   explicit RandomCrop(const RandomCropOptions& options) : options_(options) {
-    LIMPID_CHECK(options.height >= 0 && options.width >= 0 && options.padding >= 0 && options.padding <= 65535, ArgumentError,
-                 "[random_crop] height ", options.height, ", width ", options.width, " and padding ", options.padding,
-                 " must not be negative");
+    LIMPID_CHECK(options.height >= 0 && options.width >= 0 && options.padding >= 0 && options.padding <= 65535,
+                 ArgumentError, "[random_crop] height ", options.height, ", width ", options.width, " and padding ",
+                 options.padding, " must not be negative");
   }
   Shape output_shape(const Shape& input) const override {
     check_image("random_crop", input);
@@ -85,8 +86,8 @@ class RandomCrop final : public Transform {
 class RandomFlip final : public Transform {
  public:
   explicit RandomFlip(double probability) : probability_(probability) {
-    LIMPID_CHECK(probability >= 0 && probability <= 1, ArgumentError, "[random_horizontal_flip] the probability is ", probability,
-                 ", expected 0..1");
+    LIMPID_CHECK(probability >= 0 && probability <= 1, ArgumentError, "[random_horizontal_flip] the probability is ",
+                 probability, ", expected 0..1");
   }
   Shape output_shape(const Shape& input) const override {
     check_image("random_horizontal_flip", input);
@@ -109,7 +110,8 @@ class RandomFlip final : public Transform {
 class Composed final : public Transform {
  public:
   explicit Composed(std::vector<TransformPtr> transforms) : transforms_(std::move(transforms)) {
-    for (const TransformPtr& t : transforms_) LIMPID_CHECK(t != nullptr, ArgumentError, "[compose] a transform is empty");
+    for (const TransformPtr& t : transforms_)
+      LIMPID_CHECK(t != nullptr, ArgumentError, "[compose] a transform is empty");
   }
   Shape output_shape(const Shape& input) const override {
     Shape shape = input;
@@ -141,7 +143,8 @@ class Composed final : public Transform {
 }  // namespace
 
 SampleRandom::SampleRandom(std::uint64_t seed, std::int64_t epoch, std::int64_t index)
-    : key_(mix_key(mix_key(mix_key(seed, kAugmentStream), static_cast<std::uint64_t>(epoch)), static_cast<std::uint64_t>(index))) {}
+    : key_(mix_key(mix_key(mix_key(seed, kAugmentStream), static_cast<std::uint64_t>(epoch)),
+                   static_cast<std::uint64_t>(index))) {}
 
 std::uint32_t SampleRandom::bits() {
   if (counter_ % 4 == 0) block_ = philox(key_, counter_ / 4);
@@ -168,7 +171,8 @@ TransformPtr compose(std::vector<TransformPtr> transforms) { return std::make_sh
 ChannelStats channel_stats(const Dataset& dataset, std::int64_t count) {
   const ExampleSpec spec = dataset.spec();
   check_image("channel_stats", spec.input_shape);
-  LIMPID_CHECK(spec.input_dtype == DType::float32, DTypeError, "[channel_stats] expects f32 images, got ", spec.input_dtype);
+  LIMPID_CHECK(spec.input_dtype == DType::float32, DTypeError, "[channel_stats] expects f32 images, got ",
+               spec.input_dtype);
   count = std::min(count, dataset.size());
   LIMPID_CHECK(count > 0 && spec.input_shape.numel() > 0, DataError, "[channel_stats] there are no pixels");
   const std::int64_t channels = spec.input_shape[0], plane = spec.input_shape[1] * spec.input_shape[2];

@@ -88,7 +88,8 @@ class HeaderReader {
 
   std::vector<Entry> read(const std::string& text, std::map<std::string, std::string>* metadata) {
     // The format wants the header to start with '{'; spaces may follow it, nothing may precede it.
-    LIMPID_CHECK(!text.empty() && text[0] == '{', DataError, "[safetensors] ", path_, ": the header is not a JSON object");
+    LIMPID_CHECK(!text.empty() && text[0] == '{', DataError, "[safetensors] ", path_,
+                 ": the header is not a JSON object");
     Json header = parse(text);
     std::vector<Entry> entries;
     for (const auto& [name, value] : header.items()) {
@@ -119,7 +120,8 @@ class HeaderReader {
     };
     try {
       Json header = Json::parse(text, watch);
-      LIMPID_CHECK(twice.empty(), DataError, "[safetensors] ", path_, ": the name ", twice, " stands twice in the header");
+      LIMPID_CHECK(twice.empty(), DataError, "[safetensors] ", path_, ": the name ", twice,
+                   " stands twice in the header");
       return header;
     } catch (const Json::exception& error) {
       LIMPID_THROW(DataError, "[safetensors] ", path_, ": the header is not JSON: ", quoted(error.what()));
@@ -129,7 +131,8 @@ class HeaderReader {
   void read_metadata(const Json& value, std::map<std::string, std::string>* metadata) {
     LIMPID_CHECK(value.is_object(), DataError, "[safetensors] ", path_, ": __metadata__ is not an object");
     for (const auto& [key, text] : value.items()) {
-      LIMPID_CHECK(text.is_string(), DataError, "[safetensors] ", path_, ": metadata ", quoted(key), " is not a string");
+      LIMPID_CHECK(text.is_string(), DataError, "[safetensors] ", path_, ": metadata ", quoted(key),
+                   " is not a string");
       if (metadata) (*metadata)[key] = text.get<std::string>();
     }
   }
@@ -150,7 +153,8 @@ class HeaderReader {
     Entry entry;
     entry.name = name;
     const Json& dtype = value["dtype"];
-    LIMPID_CHECK(dtype.is_string(), DataError, "[safetensors] ", path_, ": dtype of tensor ", shown, " is not a string");
+    LIMPID_CHECK(dtype.is_string(), DataError, "[safetensors] ", path_, ": dtype of tensor ", shown,
+                 " is not a string");
     std::optional<DType> known;
     for (const auto& [type, spelled] : kNames)
       if (dtype.get_ref<const std::string&>() == spelled) known = type;
@@ -160,8 +164,8 @@ class HeaderReader {
 
     const Json& shape = value["shape"];
     LIMPID_CHECK(shape.is_array(), DataError, "[safetensors] ", path_, ": shape of tensor ", shown, " is not a list");
-    LIMPID_CHECK(shape.size() <= static_cast<std::size_t>(kMaxDims), DataError, "[safetensors] ", path_, ": tensor ", shown,
-                 " has ", shape.size(), " dims, more than ", kMaxDims);
+    LIMPID_CHECK(shape.size() <= static_cast<std::size_t>(kMaxDims), DataError, "[safetensors] ", path_, ": tensor ",
+                 shown, " has ", shape.size(), " dims, more than ", kMaxDims);
     // Every size and their product must fit the file, so nothing overflows later.
     std::uint64_t bytes = size_of(entry.dtype);
     for (const Json& dim : shape) {
@@ -172,12 +176,12 @@ class HeaderReader {
     }
 
     const Json& offsets = value["data_offsets"];
-    LIMPID_CHECK(offsets.is_array() && offsets.size() == 2, DataError, "[safetensors] ", path_, ": data_offsets of tensor ",
-                 shown, " is not a pair");
+    LIMPID_CHECK(offsets.is_array() && offsets.size() == 2, DataError, "[safetensors] ", path_,
+                 ": data_offsets of tensor ", shown, " is not a pair");
     entry.begin = whole(offsets[0], shown, "data_offsets");
     entry.end = whole(offsets[1], shown, "data_offsets");
-    LIMPID_CHECK(entry.begin <= entry.end && entry.end <= data_bytes_, DataError, "[safetensors] ", path_, ": tensor ", shown,
-                 " lies at bytes ", entry.begin, "..", entry.end, " of ", data_bytes_);
+    LIMPID_CHECK(entry.begin <= entry.end && entry.end <= data_bytes_, DataError, "[safetensors] ", path_, ": tensor ",
+                 shown, " lies at bytes ", entry.begin, "..", entry.end, " of ", data_bytes_);
     LIMPID_CHECK(entry.end - entry.begin == bytes, DataError, "[safetensors] ", path_, ": tensor ", shown, " of shape ",
                  entry.shape, " ", dtype.get<std::string>(), " needs ", bytes, " bytes, its offsets span ",
                  entry.end - entry.begin);
@@ -191,8 +195,9 @@ class HeaderReader {
     });
     std::uint64_t next = 0;
     for (const Entry& entry : entries) {
-      LIMPID_CHECK(entry.begin == next, DataError, "[safetensors] ", path_, ": tensor ", quoted(entry.name), " starts at byte ",
-                   entry.begin, entry.begin < next ? ", inside the one before, which ends at " : ", leaving a hole after ", next);
+      LIMPID_CHECK(entry.begin == next, DataError, "[safetensors] ", path_, ": tensor ", quoted(entry.name),
+                   " starts at byte ", entry.begin,
+                   entry.begin < next ? ", inside the one before, which ends at " : ", leaving a hole after ", next);
       next = entry.end;
     }
     LIMPID_CHECK(next == data_bytes_, DataError, "[safetensors] ", path_, ": the tensors end at byte ", next,
@@ -234,8 +239,8 @@ void save_safetensors(const std::string& path, const std::map<std::string, Tenso
     LIMPID_THROW(ArgumentError, "[save_safetensors] ", path, ": a name or metadata text is not UTF-8: ", error.what());
   }
   text.append((8 - text.size() % 8) % 8, ' ');
-  LIMPID_CHECK(text.size() <= kMaxHeader, ArgumentError, "[save_safetensors] ", path, ": the header takes ", text.size(),
-               " bytes, more than ", kMaxHeader);
+  LIMPID_CHECK(text.size() <= kMaxHeader, ArgumentError, "[save_safetensors] ", path, ": the header takes ",
+               text.size(), " bytes, more than ", kMaxHeader);
   AtomicFile file(path);
   std::uint64_t length = text.size();
   file.write(&length, sizeof length);

@@ -1,5 +1,6 @@
-// safetensors files (huggingface.co/docs/safetensors): 8 bytes length, a JSON header, the tensors' bytes. What PyTorch's
-// users open with safetensors.torch.load_file. Written whole or not at all; read with every number of the header checked.
+// safetensors files (huggingface.co/docs/safetensors): 8 bytes length, a JSON header, the tensors' bytes. What
+// PyTorch's users open with safetensors.torch.load_file. Written whole or not at all; read with every number of the
+// header checked.
 #pragma once
 
 #include <map>
@@ -9,8 +10,9 @@
 
 namespace limpid {
 
-// Tensors on the CPU, any strides; written row-major, largest element type first, then by name, so that each is aligned.
-// ArgumentError for an undefined tensor or a name that is not UTF-8 or is "__metadata__"; IoError when writing fails.
+// Tensors on the CPU, any strides; written row-major, largest element type first, then by name, so that each is
+// aligned. ArgumentError for an undefined tensor or a name that is not UTF-8 or is "__metadata__"; IoError when writing
+// fails.
 void save_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
                       const std::map<std::string, std::string>& metadata = {});
 
