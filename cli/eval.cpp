@@ -49,12 +49,12 @@ int run(EvalOptions& o) {
   data::DataLoader loader(data.dataset, {.batch_size = s.batch,
                                          .num_workers = static_cast<int>(s.workers),
                                          .transform = data.transform});
-  Progress progress(o.quiet);
-  const train::Evaluation result =
-      train::evaluate(*model, loader, checkpoint.card.classes, [&](std::int64_t done, std::int64_t total) {
-        progress.on_evaluation("evaluating", done, total);
-      });
-  progress.message("");
+  const train::Evaluation result = [&] {
+    Progress progress(o.quiet);
+    return train::evaluate(*model, loader, checkpoint.card.classes, [&](std::int64_t done, std::int64_t total) {
+      progress.on_evaluation("evaluating", done, total);
+    });
+  }();
   std::fprintf(o.json ? stderr : stdout, "%s", train::to_string(result, checkpoint.card.class_names).c_str());
   if (!o.json) return kOk;
 
