@@ -19,7 +19,7 @@ struct LayerSummary {
   std::int64_t parameters = 0;     // elements of its own parameters
   std::int64_t output_bytes = 0;   // a sample, logical: numel * element size
   std::int64_t saved_bytes = 0;    // a sample: storages that this layer is the first to keep for backward; neither
-                                   // parameters nor the model's input count
+                                   // parameters nor the model's input count, but a channels_last copy of it does
   std::int64_t saved_fixed = 0;    // the same, independent of the batch
   // 2 per multiply-add, a sample, forward only. Conv2d: 2 K OH OW (C/groups) R S; Linear: 2 in out per row. Others, and
   // the addition of a bias: 0.
