@@ -42,8 +42,8 @@ std::vector<std::int64_t> parse_input(const std::string& text) {
   while (true) {
     std::int64_t size = 0;
     auto [rest, error] = std::from_chars(p, end, size);
-    LIMPID_CHECK(error == std::errc() && size > 0, ArgumentError, "--input is channels x height x width, e.g. 3x224x224; got ",
-                 text);
+    LIMPID_CHECK(error == std::errc() && size > 0, ArgumentError,
+                 "--input is channels x height x width, e.g. 3x224x224; got ", text);
     sizes.push_back(size);
     if (rest == end) break;
     LIMPID_CHECK(*rest == 'x', ArgumentError, "--input is channels x height x width, e.g. 3x224x224; got ", text);

@@ -39,16 +39,16 @@ int run(EvalOptions& o) {
                  " holds the model ", checkpoint.card.model, ", asked for ", o.model);
     checkpoint.card.model = o.model;
   }
-  LIMPID_CHECK(!checkpoint.card.model.empty(), ArgumentError, o.checkpoint, " does not say which model it holds: give --model");
+  LIMPID_CHECK(!checkpoint.card.model.empty(), ArgumentError, o.checkpoint,
+               " does not say which model it holds: give --model");
   train::check(s);
   if (s.threads > 0) cpu::set_num_threads(static_cast<int>(s.threads));
 
   const train::EvaluationData data = train::make_evaluation_data(s, checkpoint.card, data_search_paths());
   std::shared_ptr<nn::Module> model = train::make_model(checkpoint.card);
   train::load_weights(*model, checkpoint.model, o.checkpoint);
-  data::DataLoader loader(data.dataset, {.batch_size = s.batch,
-                                         .num_workers = static_cast<int>(s.workers),
-                                         .transform = data.transform});
+  data::DataLoader loader(
+      data.dataset, {.batch_size = s.batch, .num_workers = static_cast<int>(s.workers), .transform = data.transform});
   const train::Evaluation result = [&] {
     Progress progress(o.quiet);
     return train::evaluate(*model, loader, checkpoint.card.classes, [&](std::int64_t done, std::int64_t total) {
@@ -71,7 +71,8 @@ int run(EvalOptions& o) {
   json["confusion"] = Json::array();
   for (std::int64_t truth = 0; truth < result.classes; truth++) {
     Json row = Json::array();
-    for (std::int64_t predicted = 0; predicted < result.classes; predicted++) row.push_back(result.count(truth, predicted));
+    for (std::int64_t predicted = 0; predicted < result.classes; predicted++)
+      row.push_back(result.count(truth, predicted));
     json["confusion"].push_back(row);
   }
   json["model"] = checkpoint.card.model;

@@ -45,12 +45,14 @@ int run(const InfoOptions& o) {
     if (name == "folder" || name == "synthetic") continue;
     const auto place = data::find_dataset(name, o.data_dir, data_search_paths());
     json["datasets"][name] = place ? nlohmann::ordered_json(*place) : nlohmann::ordered_json(nullptr);
-    found += "  " + name + std::string(name.size() < 15 ? 15 - name.size() : 1, ' ') + (place ? *place : "not found") + "\n";
+    found +=
+        "  " + name + std::string(name.size() < 15 ? 15 - name.size() : 1, ' ') + (place ? *place : "not found") + "\n";
   }
   std::FILE* to = o.json ? stderr : stdout;
   std::fprintf(to, "limpid %s (%s, %s)\n", LIMPID_VERSION, machine.build.c_str(), machine.compiler.c_str());
   std::fprintf(to, "system        %s\n", machine.system.c_str());
-  std::fprintf(to, "cpu           %s, %d cores, kernels for %s\n", machine.cpu.c_str(), machine.cores, machine.isa.c_str());
+  std::fprintf(to, "cpu           %s, %d cores, kernels for %s\n", machine.cpu.c_str(), machine.cores,
+               machine.isa.c_str());
   std::fprintf(to, "memory        %s\n", format_bytes(machine.memory_bytes).c_str());
   std::fprintf(to, "threads       %d\n", cpu::num_threads());
   std::fprintf(to, "cuda toolkit  %s\n", toolkit.empty() ? "not found when built" : toolkit.c_str());

@@ -25,7 +25,8 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", "limpid " LIMPID_VERSION);
   app.require_subcommand(1);
   app.footer(
-      "Exit codes: 0 ok, 1 a check failed, 2 bad arguments, 3 out of memory, 4 bad data or a file that cannot be read or "
+      "Exit codes: 0 ok, 1 a check failed, 2 bad arguments, 3 out of memory, 4 bad data or a file that cannot be read "
+      "or "
       "written.\nProgress goes to stderr, results to stdout; with --json the last line on stdout is one JSON object.");
   Action action;
   add_train(app, action);

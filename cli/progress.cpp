@@ -20,7 +20,8 @@ constexpr double kBarSeconds = 0.1;
 std::string bar(double fraction) {
   constexpr int kWidth = 20;
   const int full = std::clamp(static_cast<int>(fraction * kWidth), 0, kWidth);
-  return "[" + std::string(static_cast<std::size_t>(full), '#') + std::string(static_cast<std::size_t>(kWidth - full), '.') + "]";
+  return "[" + std::string(static_cast<std::size_t>(full), '#') +
+         std::string(static_cast<std::size_t>(kWidth - full), '.') + "]";
 }
 
 }  // namespace
@@ -53,7 +54,8 @@ void Progress::on_step(const train::StepRecord& r) {
                 static_cast<long long>(r.epoch + 1),
                 terminal_ ? bar(static_cast<double>(in_epoch) / static_cast<double>(steps_an_epoch_)).c_str() : "step",
                 static_cast<long long>(in_epoch), static_cast<long long>(steps_an_epoch_), loss_ / samples,
-                100 * accuracy_ / samples, seconds_ > 0 ? samples / seconds_ : 0.0, format_bytes(r.reserved_bytes).c_str());
+                100 * accuracy_ / samples, seconds_ > 0 ? samples / seconds_ : 0.0,
+                format_bytes(r.reserved_bytes).c_str());
   if (terminal_) {
     draw(text);
     // An average over about the last hundred drawings.
@@ -68,8 +70,8 @@ void Progress::on_step(const train::StepRecord& r) {
 
 void Progress::on_epoch(const train::EpochRecord& r) {
   char text[256];
-  int n = std::snprintf(text, sizeof text, "epoch %lld: train loss %.4f, accuracy %.2f %%", static_cast<long long>(r.epoch + 1),
-                        r.train_loss, 100 * r.train_accuracy);
+  int n = std::snprintf(text, sizeof text, "epoch %lld: train loss %.4f, accuracy %.2f %%",
+                        static_cast<long long>(r.epoch + 1), r.train_loss, 100 * r.train_accuracy);
   std::string line(text, static_cast<std::size_t>(n));
   if (r.validation) {
     n = std::snprintf(text, sizeof text, "; validation loss %.4f, accuracy %.2f %%%s", r.validation->loss,
@@ -88,8 +90,8 @@ void Progress::on_evaluation(const char* what, std::int64_t done, std::int64_t t
   const Clock::time_point now = Clock::now();
   if (std::chrono::duration<double>(now - last_draw_).count() < kBarSeconds) return;
   last_draw_ = now;
-  draw(concat(what, " ", bar(static_cast<double>(done) / static_cast<double>(std::max<std::int64_t>(total, 1))), " ", done, "/",
-              total));
+  draw(concat(what, " ", bar(static_cast<double>(done) / static_cast<double>(std::max<std::int64_t>(total, 1))), " ",
+              done, "/", total));
 }
 
 void Progress::message(const std::string& text) {

@@ -43,11 +43,13 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
   auto flag = [&](const char* name, bool TrainSettings::*member, const char* help) {
     return keep(sub.add_flag(name, s.*member, help), member);
   };
-  add("--data", &TrainSettings::data, "fashion-mnist, mnist, cifar10, folder (one folder a class) or synthetic")->group("Data");
+  add("--data", &TrainSettings::data, "fashion-mnist, mnist, cifar10, folder (one folder a class) or synthetic")
+      ->group("Data");
   add("--data-dir", &TrainSettings::data_dir, "Where the data is; else $LIMPID_DATA, then the system's share/datasets")
       ->group("Data");
   add("--limit", &TrainSettings::limit, "Use this many training samples, validation included (0 = all)")->group("Data");
-  add("--val-fraction", &TrainSettings::val_fraction, "Share of the training samples kept for validation")->group("Data");
+  add("--val-fraction", &TrainSettings::val_fraction, "Share of the training samples kept for validation")
+      ->group("Data");
   flag("--augment", &TrainSettings::augment, "Random crops, and flips of colour images")->group("Data");
   flag("--drop-last", &TrainSettings::drop_last, "Leave out the short last batch of an epoch")->group("Data");
   keep(sub.add_option("--input", o.input, "Image size CxHxW, e.g. 3x32x32 (folder: images are resized)"),
@@ -55,19 +57,29 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
       ->group("Data");
   add("--classes", &TrainSettings::classes, "Number of classes (synthetic; 0 = the data's own)")->group("Data");
   flag("--skip-broken", &TrainSettings::skip_broken, "folder: leave out images that cannot be read")->group("Data");
-  add("--model", &TrainSettings::model, "mlp, seed, lenet, lenet-bn, resnet9, resnet20, resnet18, resnet50")->group("Model");
-  add("--init", &TrainSettings::init, "Start from the weights in this safetensors file (PyTorch's names)")->group("Model");
+  add("--model", &TrainSettings::model, "mlp, seed, lenet, lenet-bn, resnet9, resnet20, resnet18, resnet50")
+      ->group("Model");
+  add("--init", &TrainSettings::init, "Start from the weights in this safetensors file (PyTorch's names)")
+      ->group("Model");
   add("--epochs", &TrainSettings::epochs, "Passes over the training samples")->group("Training");
   add("--batch", &TrainSettings::batch, "Samples a step")->group("Training");
   add("--optimizer", &TrainSettings::optimizer, "adam, adamw, sgd or rmsprop")->group("Training");
   add("--lr", &TrainSettings::lr, "Learning rate")->group("Training");
   add("--momentum", &TrainSettings::momentum, "Of sgd and rmsprop")->group("Training");
-  add("--weight-decay", &TrainSettings::weight_decay, "Decoupled for adamw, else added to the gradient")->group("Training");
+  add("--weight-decay", &TrainSettings::weight_decay, "Decoupled for adamw, else added to the gradient")
+      ->group("Training");
   add("--schedule", &TrainSettings::schedule, "constant, cosine, step, exponential or onecycle")->group("Training");
   add("--warmup", &TrainSettings::warmup, "Steps of linear warmup from 0")->group("Training");
   add("--clip", &TrainSettings::clip, "Clip the gradients' joint L2 norm (0 = off)")->group("Training");
   add("--label-smoothing", &TrainSettings::label_smoothing, "In [0, 1)")->group("Training");
-  add("--seed", &TrainSettings::seed, "Of all random numbers")->group("Training");
+  // The parser would wrap a negative number around.
+  add("--seed", &TrainSettings::seed, "Of all random numbers")
+      ->group("Training")
+      ->check(
+          [](const std::string& text) {
+            return text.starts_with("-") ? std::string("must not be negative") : std::string();
+          },
+          "UINT64");
   add("--threads", &TrainSettings::threads, "Compute threads (0 = all cores); the numbers do not depend on it")
       ->group("Machine");
   add("--workers", &TrainSettings::workers, "Loader threads; the numbers do not depend on it")->group("Machine");
@@ -81,7 +93,9 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
       ->group("Run folder");
   sub.add_flag("--resume", o.resume, "Go on with the run in --out, bit for bit; options given again must agree")
       ->group("Run folder");
-  sub.add_flag("--overwrite", o.overwrite, "Remove an earlier run in --out first")->group("Run folder")->excludes("--resume");
+  sub.add_flag("--overwrite", o.overwrite, "Remove an earlier run in --out first")
+      ->group("Run folder")
+      ->excludes("--resume");
   sub.add_flag("--json", o.json, "Last line on stdout: one JSON object");
   sub.add_flag("--quiet", o.quiet, "No progress on stderr");
 }
@@ -95,7 +109,8 @@ TrainSettings final_settings(TrainOptions& o) {
     return o.settings;
   }
   LIMPID_CHECK(!o.settings.out.empty(), ArgumentError, "--resume needs --out, the folder of the run");
-  LIMPID_CHECK(train::RunFolder::holds_run(o.settings.out), ArgumentError, "--resume: ", o.settings.out, " holds no run");
+  LIMPID_CHECK(train::RunFolder::holds_run(o.settings.out), ArgumentError, "--resume: ", o.settings.out,
+               " holds no run");
   TrainSettings settings = train::RunFolder::settings_of(o.settings.out);
   const TrainSettings saved = settings;
   for (const TrainOptions::Bound& b : o.bound) {
@@ -146,7 +161,8 @@ void print_result(const train::TrainResult& r, std::FILE* to) {
   std::fprintf(to, "%s after %lld steps, %.1f s of training, %.0f samples/s\n", r.stopped ? "stopped" : "done",
                static_cast<long long>(r.steps), r.train_seconds, r.samples_per_second);
   if (r.validation) {
-    std::fprintf(to, "validation accuracy %s, loss %.4f\n", percent(r.validation->accuracy).c_str(), r.validation->loss);
+    std::fprintf(to, "validation accuracy %s, loss %.4f\n", percent(r.validation->accuracy).c_str(),
+                 r.validation->loss);
   }
   if (r.test) std::fprintf(to, "test accuracy %s, loss %.4f\n", percent(r.test->accuracy).c_str(), r.test->loss);
   std::fprintf(to, "\n%s", train::to_string(r.memory).c_str());
@@ -162,7 +178,8 @@ int run(TrainOptions& o) {
                settings.out, " already holds a run: --resume goes on with it, --overwrite removes it");
 
   train::TrainParts parts = train::make_parts(settings, data_search_paths());
-  for (const data::SkippedFile& file : parts.skipped) progress.message(concat("skipped ", file.path, ": ", file.reason));
+  for (const data::SkippedFile& file : parts.skipped)
+    progress.message(concat("skipped ", file.path, ": ", file.reason));
   progress.message(concat("data   ", settings.data, " (", parts.location, "): ", format_count(parts.training->size()),
                           " training, ", format_count(parts.validation ? parts.validation->size() : 0), " validation, ",
                           format_count(parts.test ? parts.test->size() : 0), " test samples of ", parts.card.input));

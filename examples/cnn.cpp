@@ -48,11 +48,12 @@ int main(int argc, char** argv) {
 
   data::SyntheticDataset training({.size = samples});
   data::SyntheticDataset test({.size = samples / 4, .train = false});
-  data::DataLoader loader(training, {.batch_size = 64,
-                                     .shuffle = true,
-                                     .num_workers = 2,
-                                     .seed = 7,
-                                     .transform = data::compose({data::random_crop({.padding = 2}), data::random_horizontal_flip()})});
+  data::DataLoader loader(
+      training, {.batch_size = 64,
+                 .shuffle = true,
+                 .num_workers = 2,
+                 .seed = 7,
+                 .transform = data::compose({data::random_crop({.padding = 2}), data::random_horizontal_flip()})});
   data::DataLoader test_loader(test, {.batch_size = 64});
 
   nn::Sequential model = make_net();

@@ -28,7 +28,8 @@ class Shapes final : public data::Dataset {
     for (int row = 0; row < 28; row++) {
       for (int column = 0; column < 28; column++, pixel++) {
         const double dx = column - cx, dy = row - cy;
-        const bool inside = label == 0 ? std::hypot(dx, dy) < radius : std::max(std::abs(dx), std::abs(dy)) < 0.886 * radius;
+        const bool inside =
+            label == 0 ? std::hypot(dx, dy) < radius : std::max(std::abs(dx), std::abs(dy)) < 0.886 * radius;
         *pixel = static_cast<float>((inside ? 1.0 : 0.0) + 0.1 * random.normal());
       }
     }
@@ -43,8 +44,8 @@ class Shapes final : public data::Dataset {
 class Printer final : public train::TrainObserver {
  public:
   void on_epoch(const train::EpochRecord& r) override {
-    std::printf("epoch %d: training loss %.4f, validation accuracy %.1f %%\n", static_cast<int>(r.epoch + 1), r.train_loss,
-                100 * r.validation->accuracy);
+    std::printf("epoch %d: training loss %.4f, validation accuracy %.1f %%\n", static_cast<int>(r.epoch + 1),
+                r.train_loss, 100 * r.validation->accuracy);
   }
 };
 

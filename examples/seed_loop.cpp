@@ -1,5 +1,5 @@
-// The training loop that limpid grew from: 1,000 random images, a small network, Adam, five epochs. The PyTorch original
-// stands line by line in the comments. Small run: seed_loop --samples 48 --size 32 --epochs 2
+// The training loop that limpid grew from: 1,000 random images, a small network, Adam, five epochs. The PyTorch
+// original stands line by line in the comments. Small run: seed_loop --samples 48 --size 32 --epochs 2
 #include <cstdio>
 
 #include <limpid/limpid.h>
@@ -28,20 +28,21 @@ int main(int argc, char** argv) {
       nn::AdaptiveAvgPool2d(1),                              //     nn.AdaptiveAvgPool2d(1),
       nn::Flatten(),                                         //     nn.Flatten(),
       nn::Linear({.in_features = 64, .out_features = 10}));  //     nn.Linear(64, 10))
-  optim::Adam optimizer(model.parameters(), {.lr = 1e-3});   // optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-  nn::CrossEntropyLoss criterion;                            // criterion = nn.CrossEntropyLoss()
+  optim::Adam optimizer(model.parameters(), {.lr = 1e-3});  // optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+  nn::CrossEntropyLoss criterion;                           // criterion = nn.CrossEntropyLoss()
 
-  for (std::int64_t epoch = 0; epoch < epochs; epoch++) {    // for epoch in range(5):
-    double running_loss = 0;                                 //     running_loss = 0.0
-    for (auto& [inputs, labels] : loader) {                  //     for inputs, labels in loader:
-      optimizer.zero_grad();                                 //         optimizer.zero_grad()
-      Tensor outputs = model(inputs);                        //         outputs = model(inputs)
-      Tensor loss = criterion(outputs, labels);              //         loss = criterion(outputs, labels)
-      loss.backward();                                       //         loss.backward()
-      optimizer.step();                                      //         optimizer.step()
-      running_loss += loss.item();                           //         running_loss += loss.item()
+  for (std::int64_t epoch = 0; epoch < epochs; epoch++) {  // for epoch in range(5):
+    double running_loss = 0;                               //     running_loss = 0.0
+    for (auto& [inputs, labels] : loader) {                //     for inputs, labels in loader:
+      optimizer.zero_grad();                               //         optimizer.zero_grad()
+      Tensor outputs = model(inputs);                      //         outputs = model(inputs)
+      Tensor loss = criterion(outputs, labels);            //         loss = criterion(outputs, labels)
+      loss.backward();                                     //         loss.backward()
+      optimizer.step();                                    //         optimizer.step()
+      running_loss += loss.item();                         //         running_loss += loss.item()
     }
-    std::printf("epoch %d: loss %.4f\n", static_cast<int>(epoch + 1), running_loss / static_cast<double>(loader.size()));
+    std::printf("epoch %d: loss %.4f\n", static_cast<int>(epoch + 1),
+                running_loss / static_cast<double>(loader.size()));
   }
 
   // What PyTorch does not tell: where every byte was when the most were in use.

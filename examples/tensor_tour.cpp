@@ -47,7 +47,8 @@ int main() {
 
   // Images are NCHW in logic; channels_last is a matter of strides.
   Tensor image = empty({1, 3, 4, 4}, {}, MemoryFormat::channels_last);
-  std::printf("channels_last strides of %s: %s\n\n", to_string(image.shape()).c_str(), to_string(image.strides()).c_str());
+  std::printf("channels_last strides of %s: %s\n\n", to_string(image.shape()).c_str(),
+              to_string(image.strides()).c_str());
 
   // Errors say what was wrong, with both values.
   try {

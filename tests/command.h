@@ -21,11 +21,11 @@ namespace limpid_test {
 
 struct CommandOptions {
   rlim_t file_limit = RLIM_INFINITY;  // largest file it may write
-  std::string data_path;              // $LIMPID_DATA
+  std::string data_path = {};         // $LIMPID_DATA
 };
 
 struct CommandResult {
-  int code = -1;    // exit code; -1 when a signal ended it
+  int code = -1;  // exit code; -1 when a signal ended it
   int signal = 0;
   std::string out, err;
   // The last line on stdout.

@@ -181,7 +181,8 @@ TEST_CASE("a checkpoint reads back what was written, to the bit") {
   for (const auto& [name, tensor] : model) CHECK_MESSAGE(same_bits(tensor, read.model.at(name)), name);
   const optim::OptimizerState optimizer = bench.optimizer->state_dict();
   REQUIRE(read.optimizer.tensors.size() == optimizer.tensors.size());
-  for (const auto& [name, tensor] : optimizer.tensors) CHECK_MESSAGE(same_bits(tensor, read.optimizer.tensors.at(name)), name);
+  for (const auto& [name, tensor] : optimizer.tensors)
+    CHECK_MESSAGE(same_bits(tensor, read.optimizer.tensors.at(name)), name);
   CHECK(read.optimizer.scalars == optimizer.scalars);
   const RunState expected = state_at(5);
   CHECK(read.state.step == 5);
@@ -214,7 +215,8 @@ TEST_CASE("only the newest checkpoints and the best stay") {
   Bench bench;
   CheckpointStore store(folder / "ckpt", 2);
   fs::create_directories(folder / "ckpt/.unfinished-00000009");  // of a writer that was killed
-  for (std::int64_t step : {1, 2, 3, 4, 5}) store.save(*bench.model, *bench.optimizer, state_at(step), bench.card, {}, step == 2);
+  for (std::int64_t step : {1, 2, 3, 4, 5})
+    store.save(*bench.model, *bench.optimizer, state_at(step), bench.card, {}, step == 2);
   std::vector<std::string> found;
   for (const auto& entry : fs::directory_iterator(folder / "ckpt")) found.push_back(entry.path().filename().string());
   std::sort(found.begin(), found.end());
@@ -260,8 +262,9 @@ TEST_CASE("damage is noticed and named") {
     CHECK_NOTHROW(store.load());
   }
   const std::string pointer = folder / "ckpt/last", good = text_of(pointer);
-  for (const char* bad : {"", "{}", "[1]", "{\"checkpoint\": \"../x\", \"files\": {}}", "{\"checkpoint\": 3, \"files\": {}}",
-                          "{\"checkpoint\": \"00000001\", \"files\": {\"state.json\": {\"bytes\": \"x\"}}}"}) {
+  for (const char* bad :
+       {"", "{}", "[1]", "{\"checkpoint\": \"../x\", \"files\": {}}", "{\"checkpoint\": 3, \"files\": {}}",
+        "{\"checkpoint\": \"00000001\", \"files\": {\"state.json\": {\"bytes\": \"x\"}}}"}) {
     CAPTURE(bad);
     put_text(pointer, bad);
     CHECK_THROWS_AS(store.load(), DataError);
@@ -292,7 +295,8 @@ TEST_CASE("a checkpoint opens from a run folder, a pointer, its folder or the we
   Bench bench;
   CheckpointStore store(folder / "ckpt");
   const std::string where = store.save(*bench.model, *bench.optimizer, state_at(1), bench.card, {}, true);
-  for (const std::string& path : {folder.path(), folder / "ckpt", folder / "ckpt/best", where, where + "/model.safetensors"}) {
+  for (const std::string& path :
+       {folder.path(), folder / "ckpt", folder / "ckpt/best", where, where + "/model.safetensors"}) {
     CAPTURE(path);
     const Checkpoint checkpoint = open_checkpoint(path);
     CHECK(checkpoint.card.model == "lenet-bn");
@@ -324,7 +328,8 @@ TEST_CASE("weights that do not fit are refused before anything changes") {
   CHECK(contains(message, key));
   CHECK(contains(message, "[1,2,3]"));
   Bench fresh(9);
-  for (const auto& [name, tensor] : fresh.model->state_dict()) CHECK(same_bits(tensor, other.model->state_dict().at(name)));
+  for (const auto& [name, tensor] : fresh.model->state_dict())
+    CHECK(same_bits(tensor, other.model->state_dict().at(name)));
 }
 
 TEST_CASE("settings survive JSON and are checked") {

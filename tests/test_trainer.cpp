@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include <limpid/base/file.h>
+#include <limpid/data/split.h>
 #include <limpid/memory/allocator.h>
 #include <limpid/tensor/cpu/parallel.h>
 #include <limpid/tensor/creation.h>
@@ -48,7 +49,9 @@ TrainParts small_parts(const TrainSettings& s) {
 }
 
 struct Recorder : TrainObserver {
-  void on_start(std::int64_t first, std::int64_t total, std::int64_t) override { first_step = first, total_steps = total; }
+  void on_start(std::int64_t first, std::int64_t total, std::int64_t) override {
+    first_step = first, total_steps = total;
+  }
   void on_step(const StepRecord& r) override {
     steps.push_back(r);
     if (stop && r.step + 1 == stop_after) stop->store(true);
@@ -296,8 +299,8 @@ TEST_CASE("a checkpoint inside an epoch is written as often as asked") {
     std::uint64_t sum = 0;
     for (const auto& [role, bytes] : json["roles"].items()) sum += role == "external" ? 0 : bytes.get<std::uint64_t>();
     CHECK(json["reserved"] == sum + json["rounding"].get<std::uint64_t>() + json["slack"].get<std::uint64_t>() +
-                                  json["pending_free"].get<std::uint64_t>() + json["free_in_used"].get<std::uint64_t>() +
-                                  json["free_whole"].get<std::uint64_t>());
+                                  json["pending_free"].get<std::uint64_t>() +
+                                  json["free_in_used"].get<std::uint64_t>() + json["free_whole"].get<std::uint64_t>());
   }
   CHECK(lines == 2);
 }

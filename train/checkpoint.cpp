@@ -69,8 +69,8 @@ void verify(const std::string& folder, const Digests& digests, const std::string
     LIMPID_CHECK(fs::is_regular_file(path, ignored), DataError, "[checkpoint] ", path, " is missing; ", witness,
                  " lists it");
     const FileDigest found = digest_file(path);
-    LIMPID_CHECK(found.bytes == expected.bytes, DataError, "[checkpoint] ", path, " has ", found.bytes, " bytes, ", witness,
-                 " says ", expected.bytes);
+    LIMPID_CHECK(found.bytes == expected.bytes, DataError, "[checkpoint] ", path, " has ", found.bytes, " bytes, ",
+                 witness, " says ", expected.bytes);
     LIMPID_CHECK(found.crc32 == expected.crc32, DataError, "[checkpoint] ", path, " is damaged: its CRC-32 is ",
                  found.crc32, ", ", witness, " says ", expected.crc32);
   }
@@ -85,8 +85,8 @@ Pointer read_pointer(const std::string& path) {
   const Json json = parse_file(path);
   return read_entries(path, [&] {
     Pointer pointer{json.at("checkpoint").get<std::string>(), digests_from_json(json.at("files"))};
-    LIMPID_CHECK(!pointer.name.empty() && pointer.name.find('/') == std::string::npos && pointer.name[0] != '.', DataError,
-                 "[checkpoint] ", path, " names the folder \"", pointer.name, "\"");
+    LIMPID_CHECK(!pointer.name.empty() && pointer.name.find('/') == std::string::npos && pointer.name[0] != '.',
+                 DataError, "[checkpoint] ", path, " names the folder \"", pointer.name, "\"");
     return pointer;
   });
 }

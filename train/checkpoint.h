@@ -24,14 +24,14 @@ struct ModelCard {
   Shape input;        // of one sample
   std::int64_t classes = 0;
   std::vector<std::string> class_names;
-  std::string data;                // name of the data set
-  std::vector<double> mean, std;   // normalisation, a channel; empty = none
+  std::string data;               // name of the data set
+  std::vector<double> mean, std;  // normalisation, a channel; empty = none
 };
 
 // Everything besides tensors that the next step depends on, and the run's records so far.
 struct RunState {
-  std::int64_t step = 0;   // applied optimizer steps
-  data::LoaderState loader;  // the next batch
+  std::int64_t step = 0;                                     // applied optimizer steps
+  data::LoaderState loader;                                  // the next batch
   std::uint64_t generator_seed = 0, generator_position = 0;  // default_generator()
   std::map<std::string, double> scheduler;
   // The present epoch so far.
@@ -68,8 +68,8 @@ class CheckpointStore {
  public:
   // `folder` is RUN/ckpt. Remains of writers that were killed are removed at the first save.
   explicit CheckpointStore(std::string folder, std::int64_t keep = 2);
-  // Returns the new folder, now named by `last` (and by `best` when asked). Older ones are removed, apart from the newest
-  // `keep` and the one that `best` names. IoError when it cannot be written; what was there stays valid.
+  // Returns the new folder, now named by `last` (and by `best` when asked). Older ones are removed, apart from the
+  // newest `keep` and the one that `best` names. IoError when it cannot be written; what was there stays valid.
   std::string save(const nn::Module& model, const optim::Optimizer& optimizer, const RunState& state,
                    const ModelCard& card, const TrainSettings& settings, bool best);
   bool has(const std::string& pointer = "last") const;
@@ -85,8 +85,8 @@ class CheckpointStore {
   bool cleaned_ = false;
 };
 
-// For evaluation: a run folder (its `last`), a pointer file, a checkpoint folder, or a safetensors file. Of the last one
-// only `model` is filled, and `card` where limpid has written the file.
+// For evaluation: a run folder (its `last`), a pointer file, a checkpoint folder, or a safetensors file. Of the last
+// one only `model` is filled, and `card` where limpid has written the file.
 Checkpoint open_checkpoint(const std::string& path);
 
 // Weights into a model; DataError naming the keys when they do not fit.

@@ -42,7 +42,8 @@ std::vector<std::int64_t> predicted_classes(const Tensor& logits) {
   return argmax(logits, 1).to_vector<std::int64_t>();
 }
 
-Evaluation evaluate(nn::Module& model, data::DataLoader& loader, std::int64_t classes, const EvaluationProgress& progress) {
+Evaluation evaluate(nn::Module& model, data::DataLoader& loader, std::int64_t classes,
+                    const EvaluationProgress& progress) {
   LIMPID_CHECK(classes > 0, ArgumentError, "[evaluate] the number of classes must be positive, got ", classes);
   NoGradGuard no_grad;
   EvalMode mode(model);
@@ -81,13 +82,14 @@ std::string to_string(const Evaluation& evaluation, const std::vector<std::strin
   };
   char text[128];
   std::string out;
-  std::snprintf(text, sizeof text, "accuracy %.2f %%  loss %.4f  samples %lld\n", 100 * evaluation.accuracy, evaluation.loss,
-                static_cast<long long>(evaluation.samples));
+  std::snprintf(text, sizeof text, "accuracy %.2f %%  loss %.4f  samples %lld\n", 100 * evaluation.accuracy,
+                evaluation.loss, static_cast<long long>(evaluation.samples));
   out += text;
   const std::vector<double> accuracy = evaluation.class_accuracy();
   for (std::int64_t c = 0; c < evaluation.classes; c++) {
     const double a = accuracy[static_cast<std::size_t>(c)];
-    std::snprintf(text, sizeof text, "  %3lld %-20.20s %6.2f %%\n", static_cast<long long>(c), name(c).c_str(), 100 * a);
+    std::snprintf(text, sizeof text, "  %3lld %-20.20s %6.2f %%\n", static_cast<long long>(c), name(c).c_str(),
+                  100 * a);
     out += text;
   }
   if (evaluation.classes > 20) return out;

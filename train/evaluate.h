@@ -1,5 +1,5 @@
-// A model on a data set: loss, accuracy, each class's accuracy and the confusion matrix. Nothing is recorded or changed;
-// the model's mode is put back.
+// A model on a data set: loss, accuracy, each class's accuracy and the confusion matrix. Nothing is recorded or
+// changed; the model's mode is put back.
 #pragma once
 
 #include <cstdint>

@@ -41,8 +41,8 @@ MachineInfo machine_info() {
   info.isa = hwy::TargetName(targets & -targets);
   utsname system{};
   if (::uname(&system) == 0) info.system = std::string(system.sysname) + " " + system.release + " " + system.machine;
-  info.memory_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
-                      static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  info.memory_bytes =
+      static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 #if defined(__clang__)
   info.compiler = "Clang " __clang_version__;
 #elif defined(__GNUC__)

@@ -60,21 +60,17 @@ std::string to_string(const MemoryReport& report) {
   };
   // In the order of memory::Role.
   static constexpr Row kRows[memory::kRoleCount] = {
-      {"params", "weights and buffers"},
-      {"grads", "gradients of the parameters"},
-      {"optimizer", "state of the update rule"},
-      {"activations", "results in use"},
-      {"saved", "kept for the backward pass"},
-      {"workspace", "scratch of kernels"},
-      {"io", "data set and the loader's ring"},
-      {"temp", "gradients on their way, short-lived results"},
-      {"external", "owned by somebody else"},
-      {"other", "without a role"},
+      {"params", "weights and buffers"},         {"grads", "gradients of the parameters"},
+      {"optimizer", "state of the update rule"}, {"activations", "results in use"},
+      {"saved", "kept for the backward pass"},   {"workspace", "scratch of kernels"},
+      {"io", "data set and the loader's ring"},  {"temp", "gradients on their way, short-lived results"},
+      {"external", "owned by somebody else"},    {"other", "without a role"},
   };
   std::string out = concat("Memory at the peak (", describe_instant(report.scope), ")\n");
   auto line = [&](const char* label, std::uint64_t bytes, const char* note) {
     char text[160];
-    const double share = report.allocated ? 100.0 * static_cast<double>(bytes) / static_cast<double>(report.allocated) : 0;
+    const double share =
+        report.allocated ? 100.0 * static_cast<double>(bytes) / static_cast<double>(report.allocated) : 0;
     std::snprintf(text, sizeof text, "  %-12s %12s %15s B %5.1f %%  %s\n", label, format_bytes(bytes).c_str(),
                   format_count(static_cast<std::int64_t>(bytes)).c_str(), share, note);
     out += text;

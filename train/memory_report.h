@@ -1,5 +1,5 @@
-// The memory of a run in one place: both pools (compute and io) at the instant of the highest use, as a table for people
-// and as JSON. Taken from the allocators' own ledgers; nothing is estimated.
+// The memory of a run in one place: both pools (compute and io) at the instant of the highest use, as a table for
+// people and as JSON. Taken from the allocators' own ledgers; nothing is estimated.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@
 
 namespace limpid::train {
 
-// The compute pool's ledger at its peak, with the io pool (data set and loader ring, constant while a run trains) added.
-// allocated = sum of roles + rounding, to the byte.
+// The compute pool's ledger at its peak, with the io pool (data set and loader ring, constant while a run trains)
+// added. allocated = sum of roles + rounding, to the byte.
 struct MemoryReport {
   std::array<std::uint64_t, memory::kRoleCount> roles{};  // requested bytes of live blocks
   std::uint64_t rounding = 0;                             // of live blocks, unsplit rests included

@@ -15,7 +15,8 @@ namespace {
 // Statistics of data sets without published ones are taken over this many samples.
 constexpr std::int64_t kStatsSamples = 5000;
 
-data::OpenOptions open_options(const TrainSettings& settings, const std::vector<std::string>& search_paths, bool train) {
+data::OpenOptions open_options(const TrainSettings& settings, const std::vector<std::string>& search_paths,
+                               bool train) {
   data::OpenOptions options;
   options.name = settings.data;
   options.data_dir = settings.data_dir;
@@ -90,13 +91,14 @@ TrainParts make_parts(const TrainSettings& settings, const std::vector<std::stri
   card.classes = all->num_classes();
   LIMPID_CHECK(card.classes >= 2, DataError, "[data] a classifier needs at least 2 classes, ", settings.data, " has ",
                card.classes);
-  LIMPID_CHECK(card.input.size() == 3, DataError, "[data] expected images [C,H,W], ", settings.data, " gives ", card.input);
+  LIMPID_CHECK(card.input.size() == 3, DataError, "[data] expected images [C,H,W], ", settings.data, " gives ",
+               card.input);
   for (int i = 0; i < static_cast<int>(settings.input.size()); i++) {
     LIMPID_CHECK(card.input[i] == settings.input[static_cast<std::size_t>(i)], ArgumentError, "[data] ", settings.data,
                  " gives images ", card.input, ", asked for ", Shape(settings.input));
   }
-  LIMPID_CHECK(settings.classes == 0 || settings.classes == card.classes, ArgumentError, "[data] ", settings.data, " has ",
-               card.classes, " classes, asked for ", settings.classes);
+  LIMPID_CHECK(settings.classes == 0 || settings.classes == card.classes, ArgumentError, "[data] ", settings.data,
+               " has ", card.classes, " classes, asked for ", settings.classes);
   card.class_names = all->class_names();
   card.data = settings.data;
 

@@ -22,16 +22,16 @@ struct TrainParts {
   data::TransformPtr training_transform;    // null: none
   data::TransformPtr evaluation_transform;  // null: none
   ModelCard card;
-  std::string location;                     // where the data was found
-  std::vector<data::SkippedFile> skipped;   // broken images that were left out
+  std::string location;                    // where the data was found
+  std::vector<data::SkippedFile> skipped;  // broken images that were left out
 };
 
 // Opens the data, splits off the validation samples, seeds the random numbers and builds the model; with settings.init
 // its weights come from there. `search_paths`: where data sets may lie besides settings.data_dir.
 TrainParts make_parts(const TrainSettings& settings, const std::vector<std::string>& search_paths);
 
-// The test half of a data set, for `eval`. `settings` names the data. What the card lacks (shape, classes, normalisation)
-// is filled in from the data; what it has must agree: DataError otherwise.
+// The test half of a data set, for `eval`. `settings` names the data. What the card lacks (shape, classes,
+// normalisation) is filled in from the data; what it has must agree: DataError otherwise.
 struct EvaluationData {
   data::DatasetPtr dataset;
   data::TransformPtr transform;

@@ -86,7 +86,8 @@ void LineFile::write_line(std::string_view line) {
 }
 
 void LineFile::sync() {
-  LIMPID_CHECK(::fsync(descriptor_) == 0 || errno == EINVAL, IoError, "cannot sync ", path_, ": ", std::strerror(errno));
+  LIMPID_CHECK(::fsync(descriptor_) == 0 || errno == EINVAL, IoError, "cannot sync ", path_, ": ",
+               std::strerror(errno));
 }
 
 RunFolder::RunFolder(std::string path, const LogOffsets& offsets)
@@ -95,7 +96,8 @@ RunFolder::RunFolder(std::string path, const LogOffsets& offsets)
       ledger_(path_ + "/" + kLedger, offset_of(offsets, kLedger)) {}
 
 std::unique_ptr<RunFolder> RunFolder::create(const std::string& path, const TrainSettings& settings) {
-  LIMPID_CHECK(!holds_run(path), ArgumentError, "[run] ", path, " already holds a run: resume it, or give another folder");
+  LIMPID_CHECK(!holds_run(path), ArgumentError, "[run] ", path,
+               " already holds a run: resume it, or give another folder");
   std::error_code problem;
   fs::create_directories(path + "/ckpt", problem);
   LIMPID_CHECK(!problem, ArgumentError, "[run] cannot make the folder ", path, ": ", problem.message());
@@ -108,8 +110,12 @@ std::unique_ptr<RunFolder> RunFolder::create(const std::string& path, const Trai
   json["created"] = now_utc();
   json["seed"] = settings.seed;
   json["settings"] = nlohmann::ordered_json::parse(to_json(settings));
-  json["machine"] = {{"cpu", machine.cpu},           {"cores", machine.cores},       {"isa", machine.isa},
-                     {"system", machine.system},     {"compiler", machine.compiler}, {"build", machine.build},
+  json["machine"] = {{"cpu", machine.cpu},
+                     {"cores", machine.cores},
+                     {"isa", machine.isa},
+                     {"system", machine.system},
+                     {"compiler", machine.compiler},
+                     {"build", machine.build},
                      {"memory_bytes", machine.memory_bytes}};
   // The logs first: run.json is what makes the folder a run.
   std::unique_ptr<RunFolder> folder(new RunFolder(path, {}));

@@ -1,6 +1,6 @@
 // The folder of one run: run.json (settings, seed, versions, machine), steps.jsonl, ledger.jsonl and ckpt/.
-// LineFile is a log that can be cut back to an offset, so that a resumed run continues exactly where its checkpoint was.
-// Not here: what a checkpoint holds (checkpoint.h).
+// LineFile is a log that can be cut back to an offset, so that a resumed run continues exactly where its checkpoint
+// was. Not here: what a checkpoint holds (checkpoint.h).
 #pragma once
 
 #include <cstdint>

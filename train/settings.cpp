@@ -125,7 +125,8 @@ TrainSettings settings_from_json(const std::string& text) {
     }
   });
   for (const auto& [key, value] : json.items())
-    LIMPID_CHECK(std::find(known.begin(), known.end(), key) != known.end(), DataError, "[settings] unknown setting ", key);
+    LIMPID_CHECK(std::find(known.begin(), known.end(), key) != known.end(), DataError, "[settings] unknown setting ",
+                 key);
   return settings;
 }
 
@@ -154,8 +155,8 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const TrainSettings& s, const s
     return std::make_unique<optim::SGD>(
         params, optim::SGDOptions{.lr = s.lr, .momentum = s.momentum, .weight_decay = s.weight_decay});
   }
-  LIMPID_CHECK(s.optimizer == "rmsprop", ArgumentError,
-               "[train] optimizer is one of adam, adamw, sgd, rmsprop; got ", s.optimizer);
+  LIMPID_CHECK(s.optimizer == "rmsprop", ArgumentError, "[train] optimizer is one of adam, adamw, sgd, rmsprop; got ",
+               s.optimizer);
   return std::make_unique<optim::RMSprop>(
       params, optim::RMSpropOptions{.lr = s.lr, .weight_decay = s.weight_decay, .momentum = s.momentum});
 }

@@ -1,5 +1,5 @@
-// TrainSettings: every choice that a training run depends on, as plain values; run.json keeps them, so that a run can be
-// repeated or resumed. Not a parser of command lines (cli/), and no defaults are taken from the environment.
+// TrainSettings: every choice that a training run depends on, as plain values; run.json keeps them, so that a run can
+// be repeated or resumed. Not a parser of command lines (cli/), and no defaults are taken from the environment.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ struct TrainSettings {
   std::int64_t batch = 128;
   std::string optimizer = "adam";  // adam, adamw, sgd, rmsprop
   double lr = 1e-3;
-  double momentum = 0;      // sgd and rmsprop
-  double weight_decay = 0;  // adamw: decoupled; the others: added to the gradient
+  double momentum = 0;                // sgd and rmsprop
+  double weight_decay = 0;            // adamw: decoupled; the others: added to the gradient
   std::string schedule = "constant";  // constant, cosine, step, exponential, onecycle
   std::int64_t warmup = 0;            // steps of linear warmup from 0
   double clip = 0;                    // L2 norm of all gradients together; 0 = off
@@ -43,9 +43,9 @@ struct TrainSettings {
   std::int64_t workers = 2;
   std::uint64_t memory_cap = 0;  // bytes; 0 = no cap
   // The run folder.
-  std::string out;                      // empty: nothing is written
-  std::int64_t checkpoint_every = 0;    // steps; a checkpoint is written at the end of every epoch in any case
-  std::int64_t keep_checkpoints = 2;    // the newest ones that stay, `best` aside
+  std::string out;                    // empty: nothing is written
+  std::int64_t checkpoint_every = 0;  // steps; a checkpoint is written at the end of every epoch in any case
+  std::int64_t keep_checkpoints = 2;  // the newest ones that stay, `best` aside
 
   bool operator==(const TrainSettings&) const = default;
 };

@@ -29,13 +29,9 @@ double number(const Json& json) {
 }
 
 Json to_json(const ModelCard& card) {
-  return {{"model", card.model},
-          {"input", card.input.vec()},
-          {"classes", card.classes},
-          {"class_names", card.class_names},
-          {"data", card.data},
-          {"mean", card.mean},
-          {"std", card.std}};
+  return {
+      {"model", card.model}, {"input", card.input.vec()}, {"classes", card.classes}, {"class_names", card.class_names},
+      {"data", card.data},   {"mean", card.mean},         {"std", card.std}};
 }
 
 ModelCard card_from_json(const Json& json) {

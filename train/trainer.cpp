@@ -65,7 +65,8 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, bool resume, TrainObs
   optimizer_ = make_optimizer(settings_, parameters_list_);
   steps_an_epoch_ = loader_->size();
   total_steps_ = steps_an_epoch_ * settings_.epochs;
-  scheduler_ = std::make_unique<optim::Scheduler>(*optimizer_, make_schedule(settings_, total_steps_), optim::Unit::step);
+  scheduler_ =
+      std::make_unique<optim::Scheduler>(*optimizer_, make_schedule(settings_, total_steps_), optim::Unit::step);
   state_.loader.seed = settings_.seed;
   random_context().seed = settings_.seed;
 
@@ -256,8 +257,7 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
   result.epochs = state_.loader.epoch;
   result.samples = state_.samples;
   result.train_seconds = state_.train_seconds;
-  result.samples_per_second =
-      state_.train_seconds > 0 ? static_cast<double>(state_.samples) / state_.train_seconds : 0;
+  result.samples_per_second = state_.train_seconds > 0 ? static_cast<double>(state_.samples) / state_.train_seconds : 0;
   result.best_epoch = state_.best_epoch;
   result.best_validation_loss = state_.best_loss;
   result.best_validation_accuracy = state_.best_accuracy;

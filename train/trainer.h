@@ -1,6 +1,6 @@
 // Trainer: the training loop. Each step: one batch, forward, cross-entropy, backward, clipping, update, schedule; each
-// epoch: validation and a checkpoint. It prints nothing: an observer is told. A stop flag ends the run between two steps
-// with a checkpoint; a resumed run goes on bit for bit.
+// epoch: validation and a checkpoint. It prints nothing: an observer is told. A stop flag ends the run between two
+// steps with a checkpoint; a resumed run goes on bit for bit.
 #pragma once
 
 #include <atomic>
@@ -23,10 +23,10 @@ struct StepRecord {
   std::int64_t step = 0;   // from 0
   std::int64_t epoch = 0;  // from 0
   std::int64_t samples = 0;
-  double loss = 0;      // mean of the batch, with label smoothing
-  double accuracy = 0;  // of the batch, in [0, 1]
-  double lr = 0;        // that the step was made with
-  double seconds = 0;   // waiting for the batch included
+  double loss = 0;                    // mean of the batch, with label smoothing
+  double accuracy = 0;                // of the batch, in [0, 1]
+  double lr = 0;                      // that the step was made with
+  double seconds = 0;                 // waiting for the batch included
   std::uint64_t allocated_bytes = 0;  // compute pool, after the step
   std::uint64_t reserved_bytes = 0;
 };
@@ -36,9 +36,9 @@ struct EpochRecord {
   std::int64_t step = 0;  // steps so far
   double train_loss = 0;  // mean over the epoch's samples, as they came
   double train_accuracy = 0;
-  double seconds = 0;     // of the training steps
+  double seconds = 0;  // of the training steps
   std::optional<Evaluation> validation;
-  bool best = false;      // lowest validation loss so far
+  bool best = false;  // lowest validation loss so far
 };
 
 class TrainObserver {
