@@ -14,11 +14,10 @@ using namespace data_test;
 namespace {
 
 Bytes with_header(const std::string& header, std::size_t data_bytes) {
-  Bytes out(8);
+  Bytes out(8 + header.size() + data_bytes, 1);
   const std::uint64_t length = header.size();
   std::memcpy(out.data(), &length, 8);
-  out.insert(out.end(), header.begin(), header.end());
-  out.resize(out.size() + data_bytes, 1);
+  if (!header.empty()) std::memcpy(out.data() + 8, header.data(), header.size());
   return out;
 }
 
