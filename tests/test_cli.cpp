@@ -9,10 +9,13 @@
 #include <thread>
 
 #include <limpid/base/file.h>
+#include <limpid/data/idx.h>
+#include <limpid/data/registry.h>
 #include <limpid/tensor/creation.h>
 #include <limpid/tensor/safetensors.h>
 
 #include "command.h"
+#include "data_test.h"
 
 using namespace limpid_test;
 namespace fs = std::filesystem;
@@ -252,6 +255,65 @@ TEST_CASE("predict reads images and reports those it cannot read") {
   CHECK(contains(broken.err, "broken.jpg"));
   CHECK(limpid_command({"predict", "--checkpoint", run, folder / "none.png"}).code == 4);
   CHECK(limpid_command({"predict", "--checkpoint", folder / "none", folder / "broken.jpg"}).code == 4);
+}
+
+TEST_CASE("a folder of JPEG files made from real photographs trains, and its files are predicted") {
+  const auto place =
+      limpid::data::find_dataset("fashion-mnist", "", {"/usr/local/share/datasets", "/usr/share/datasets"});
+  if (!place) {
+    MESSAGE("not run: the Fashion-MNIST files are not installed");
+    return;
+  }
+  // Trousers, bags and ankle boots, as gray JPEG files.
+  TempFolder folder;
+  const std::map<int, std::string> kinds = {{1, "trouser"}, {8, "bag"}, {9, "boot"}};
+  std::string sample;
+  for (const bool train : {true, false}) {
+    const auto images = limpid::data::fashion_mnist(*place, train);
+    std::map<int, int> made;
+    for (std::int64_t i = 0; i < 900; i++) {
+      const int label = images->labels()[static_cast<std::size_t>(i)];
+      const auto kind = kinds.find(label);
+      if (kind == kinds.end() || made[label] == 40) continue;
+      made[label]++;
+      const std::string dir = (folder / "photos/") + (train ? "train/" : "test/") + kind->second;
+      fs::create_directories(dir);
+      const std::uint8_t* pixels = images->images().data<std::uint8_t>() + i * 784;
+      sample = dir + "/" + std::to_string(i) + ".jpg";
+      const auto jpeg = data_test::encode_jpeg(data_test::Bytes(pixels, pixels + 784), 28, 28, 1);
+      put_text(sample, std::string(jpeg.begin(), jpeg.end()));
+    }
+  }
+  const std::string run = folder / "run";
+  const Words train = {"train",   "--data", "folder",  "--data-dir", folder / "photos", "--input", "1x28x28",
+                       "--model", "lenet",  "--batch", "16",         "--epochs",        "4",       "--seed",
+                       "1",       "--out",  run,       "--json"};
+  const CommandResult r = limpid_command(train);
+  REQUIRE_MESSAGE(r.code == 0, r.err);
+  CHECK(r.json()["test_accuracy"].get<double>() > 0.8);
+  const CommandResult e = limpid_command({"eval", "--checkpoint", run, "--json"});
+  REQUIRE_MESSAGE(e.code == 0, e.err);
+  CHECK(e.json()["accuracy"] == r.json()["test_accuracy"]);
+  CHECK(e.json()["class_names"] == Json({"bag", "boot", "trouser"}));
+  const CommandResult p = limpid_command({"predict", "--checkpoint", run, "--json", sample});
+  REQUIRE_MESSAGE(p.code == 0, p.err);
+  const Json prediction = p.json()["predictions"][0];
+  CHECK(prediction["path"] == sample);
+  CHECK(prediction["top"].size() == 3);
+  CHECK(prediction["probability"] == prediction["top"][0]["probability"]);
+
+  // A broken file is named; it is left out only when asked.
+  put_text(folder / "photos/train/bag/broken.jpg", "not an image");
+  Words again = train;
+  again.push_back("--overwrite");
+  const CommandResult broken = limpid_command(again);
+  CHECK(broken.code == 4);
+  CHECK(contains(broken.err, "broken.jpg"));
+  again.push_back("--skip-broken");
+  const CommandResult skipped = limpid_command(again);
+  CHECK(skipped.code == 0);
+  CHECK(contains(skipped.err, "skipped"));
+  CHECK(contains(skipped.err, "broken.jpg"));
 }
 
 TEST_CASE("a memory cap ends with 3, missing data with 4, an unwritable folder with 2") {
