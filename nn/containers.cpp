@@ -10,7 +10,9 @@ Sequential::Sequential(const std::vector<NamedModule>& modules) {
   for (const NamedModule& entry : modules) push_back(entry.name, entry.module);
 }
 
-void Sequential::push_back(std::shared_ptr<Module> module) { push_back(std::to_string(steps_.size()), std::move(module)); }
+void Sequential::push_back(std::shared_ptr<Module> module) {
+  push_back(std::to_string(steps_.size()), std::move(module));
+}
 
 void Sequential::push_back(const std::string& name, std::shared_ptr<Module> module) {
   add_child(name, module);
@@ -43,8 +45,8 @@ Tensor Residual::forward(const Tensor& x) {
   Tensor y = x;
   for (auto& step : main_) y = (*step)(y);
   Tensor skip = shortcut_ ? (*shortcut_)(x) : x;
-  LIMPID_CHECK(y.shape() == skip.shape(), ShapeError, "[Residual] the main path ends in ", y, ", the shortcut in ", skip,
-               " (input ", x, ")");
+  LIMPID_CHECK(y.shape() == skip.shape(), ShapeError, "[Residual] the main path ends in ", y, ", the shortcut in ",
+               skip, " (input ", x, ")");
   Tensor sum = add(y, skip);
   return activation_ ? (*activation_)(sum) : sum;
 }

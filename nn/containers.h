@@ -31,8 +31,8 @@ class Sequential : public Module {
   Sequential() = default;
   // Modules by value. A single Sequential argument is a move, not a nesting: use push_back for that.
   template <ModuleType... Ms>
-    requires(sizeof...(Ms) > 0 && !(sizeof...(Ms) == 1 && (std::same_as<std::decay_t<Ms>, Sequential> && ...)))
-  explicit Sequential(Ms&&... modules) {
+  requires(sizeof...(Ms) > 0 && !(sizeof...(Ms) == 1 && (std::same_as<std::decay_t<Ms>, Sequential> &&
+                                                         ...))) explicit Sequential(Ms&&... modules) {
     (push_back(std::make_shared<std::decay_t<Ms>>(std::forward<Ms>(modules))), ...);
   }
   Sequential(std::initializer_list<NamedModule> modules);

@@ -10,8 +10,8 @@ namespace limpid::nn::init {
 namespace {
 
 void check(const char* op, const Tensor& tensor) {
-  LIMPID_CHECK(tensor.defined() && is_floating(tensor.dtype()), DTypeError, "[", op, "] expects a floating tensor, got ",
-               tensor);
+  LIMPID_CHECK(tensor.defined() && is_floating(tensor.dtype()), DTypeError, "[", op,
+               "] expects a floating tensor, got ", tensor);
 }
 
 // The type in which numbers are drawn: halves are rounded from single precision.
@@ -34,8 +34,8 @@ double xavier_std(const Tensor& weight, double gain_value) {
 }  // namespace
 
 Fans fans(const Tensor& weight) {
-  LIMPID_CHECK(weight.defined() && weight.dim() >= 2, ShapeError, "[init] fan in and fan out need at least 2 dims, got ",
-               weight);
+  LIMPID_CHECK(weight.defined() && weight.dim() >= 2, ShapeError,
+               "[init] fan in and fan out need at least 2 dims, got ", weight);
   std::int64_t field = 1;
   for (int i = 2; i < weight.dim(); i++) field *= weight.size(i);
   return {.in = weight.size(1) * field, .out = weight.size(0) * field};
@@ -44,11 +44,16 @@ Fans fans(const Tensor& weight) {
 double gain(Nonlinearity nonlinearity, double negative_slope) {
   switch (nonlinearity) {
     case Nonlinearity::linear:
-    case Nonlinearity::sigmoid: return 1;
-    case Nonlinearity::tanh: return 5.0 / 3;
-    case Nonlinearity::relu: return std::sqrt(2.0);
-    case Nonlinearity::leaky_relu: return std::sqrt(2.0 / (1 + negative_slope * negative_slope));
-    case Nonlinearity::selu: return 0.75;
+    case Nonlinearity::sigmoid:
+      return 1;
+    case Nonlinearity::tanh:
+      return 5.0 / 3;
+    case Nonlinearity::relu:
+      return std::sqrt(2.0);
+    case Nonlinearity::leaky_relu:
+      return std::sqrt(2.0 / (1 + negative_slope * negative_slope));
+    case Nonlinearity::selu:
+      return 0.75;
   }
   LIMPID_THROW(ArgumentError, "[gain] unknown nonlinearity ", static_cast<int>(nonlinearity));
 }

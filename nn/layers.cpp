@@ -40,8 +40,8 @@ Pair or_kernel(Pair stride, Pair kernel) {
 void check_cross_entropy(const char* loss, const CrossEntropyOptions& options) {
   LIMPID_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1, ArgumentError, "[", loss,
                "] label_smoothing must be between 0 and 1, got ", options.label_smoothing);
-  LIMPID_CHECK(!options.weight.defined() || (options.weight.dim() == 1 && is_floating(options.weight.dtype())), ShapeError,
-               "[", loss, "] weight must be a floating [classes], got ", options.weight);
+  LIMPID_CHECK(!options.weight.defined() || (options.weight.dim() == 1 && is_floating(options.weight.dtype())),
+               ShapeError, "[", loss, "] weight must be a floating [classes], got ", options.weight);
 }
 
 }  // namespace
@@ -184,7 +184,8 @@ CrossEntropyLoss::CrossEntropyLoss(CrossEntropyOptions options) : options_(std::
 }
 
 NLLLoss::NLLLoss(NLLLossOptions options)
-    : options_{.weight = std::move(options.weight), .ignore_index = options.ignore_index, .reduction = options.reduction} {
+    : options_{
+          .weight = std::move(options.weight), .ignore_index = options.ignore_index, .reduction = options.reduction} {
   check_cross_entropy("NLLLoss", options_);
 }
 

@@ -1,5 +1,5 @@
-// Losses as small objects: nn::CrossEntropyLoss criterion; Tensor loss = criterion(model(x), y). They have no parameters
-// and are not modules; the class weights live in the options.
+// Losses as small objects: nn::CrossEntropyLoss criterion; Tensor loss = criterion(model(x), y). They have no
+// parameters and are not modules; the class weights live in the options.
 #pragma once
 
 #include <limpid/autograd/functions.h>
@@ -10,7 +10,9 @@ namespace limpid::nn {
 class CrossEntropyLoss {
  public:
   explicit CrossEntropyLoss(CrossEntropyOptions options = {});
-  Tensor operator()(const Tensor& logits, const Tensor& labels) const { return cross_entropy(logits, labels, options_); }
+  Tensor operator()(const Tensor& logits, const Tensor& labels) const {
+    return cross_entropy(logits, labels, options_);
+  }
 
  private:
   CrossEntropyOptions options_;

@@ -283,8 +283,8 @@ void Module::check_new_name(const std::string& name) const {
   auto taken = [&](const auto& list) {
     return std::any_of(list.begin(), list.end(), [&](const auto& entry) { return entry.first == name; });
   };
-  LIMPID_CHECK(!taken(parameters_) && !taken(buffers_) && !taken(children_), ArgumentError, "[", type_name(), "] the name '",
-               name, "' is taken already");
+  LIMPID_CHECK(!taken(parameters_) && !taken(buffers_) && !taken(children_), ArgumentError, "[", type_name(),
+               "] the name '", name, "' is taken already");
 }
 
 Tensor Module::register_parameter(const std::string& name, Tensor value) {

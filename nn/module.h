@@ -47,8 +47,8 @@ class Module {
   // Runs forward() between the hooks, with this module's path in the scope record.
   Tensor operator()(const Tensor& x);
 
-  // Parameters in registration order, depth first; names are paths ("layer1.0.conv1.weight"). A tensor or a module that is
-  // registered twice is listed once, under its first name; state_dict() has it under each.
+  // Parameters in registration order, depth first; names are paths ("layer1.0.conv1.weight"). A tensor or a module that
+  // is registered twice is listed once, under its first name; state_dict() has it under each.
   std::vector<Tensor> parameters() const;
   NamedTensors named_parameters() const;
   NamedTensors named_buffers() const;
@@ -82,8 +82,8 @@ class Module {
   // The path of this module below the root ("layer1.0"), set by name_tree(); used by the ledger and in errors.
   const std::string& path() const { return name_of(path_); }
   NameId path_id() const { return path_; }
-  // Gives every module its path and labels parameters and buffers with theirs. The first forward of a module that has no
-  // names yet does it too, with that module as the root.
+  // Gives every module its path and labels parameters and buffers with theirs. The first forward of a module that has
+  // no names yet does it too, with that module as the root.
   void name_tree(const std::string& root = "");
 
  protected:

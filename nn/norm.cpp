@@ -53,8 +53,8 @@ Tensor BatchNorm::forward(const Tensor& x) {
   if (use_batch) {
     std::int64_t count = x.numel() / options_.num_features;
     LIMPID_CHECK(count > 1, ShapeError, "[", type_name(),
-                 "] expected more than 1 value per channel when the batch's statistics are used, got ", count, " (input ", x,
-                 ")");
+                 "] expected more than 1 value per channel when the batch's statistics are used, got ", count,
+                 " (input ", x, ")");
   }
   double momentum = options_.momentum.value_or(0);
   if (update) {
@@ -67,8 +67,8 @@ Tensor BatchNorm::forward(const Tensor& x) {
     }
   }
   bool running = update || !use_batch;
-  return batch_norm(x, weight, bias, running ? running_mean : Tensor(), running ? running_var : Tensor(), use_batch, momentum,
-                    options_.eps);
+  return batch_norm(x, weight, bias, running ? running_mean : Tensor(), running ? running_var : Tensor(), use_batch,
+                    momentum, options_.eps);
 }
 
 std::string BatchNorm::describe() const {
@@ -111,8 +111,8 @@ std::string LayerNorm::describe() const {
   for (int i = 0; i < options_.normalized_shape.size(); i++)
     shape += concat(i ? " " : "", options_.normalized_shape[i], ",");
   if (options_.normalized_shape.size() > 1) shape.pop_back();
-  std::string text = concat("LayerNorm(", shape, "), eps=", options_.eps,
-                            ", elementwise_affine=", yes(options_.elementwise_affine));
+  std::string text =
+      concat("LayerNorm(", shape, "), eps=", options_.eps, ", elementwise_affine=", yes(options_.elementwise_affine));
   if (!options_.bias) text += ", bias=False";
   return text + ")";
 }

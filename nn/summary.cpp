@@ -59,8 +59,10 @@ class Restore {
 };
 
 std::int64_t flops_of(const Module& module, const Tensor& output) {
-  if (const auto* conv = dynamic_cast<const Conv2d*>(&module)) return 2 * output.numel() * conv->weight.numel() / output.size(1);
-  if (const auto* dense = dynamic_cast<const Linear*>(&module)) return 2 * output.numel() * dense->options().in_features;
+  if (const auto* conv = dynamic_cast<const Conv2d*>(&module))
+    return 2 * output.numel() * conv->weight.numel() / output.size(1);
+  if (const auto* dense = dynamic_cast<const Linear*>(&module))
+    return 2 * output.numel() * dense->options().in_features;
   return 0;
 }
 
@@ -199,8 +201,8 @@ std::string to_string(const ModelSummary& summary) {
   }
   text += concat("input ", summary.input_shape, ": ", format_count(summary.input_bytes), " B a sample; parameters ",
                  format_bytes(static_cast<std::uint64_t>(summary.parameter_bytes)), ", buffers ",
-                 format_bytes(static_cast<std::uint64_t>(summary.buffer_bytes)), "; batch ", summary.batch, ": saved for backward ",
-                 format_bytes(static_cast<std::uint64_t>(summary.saved_total())), "\n");
+                 format_bytes(static_cast<std::uint64_t>(summary.buffer_bytes)), "; batch ", summary.batch,
+                 ": saved for backward ", format_bytes(static_cast<std::uint64_t>(summary.saved_total())), "\n");
   return text;
 }
 

@@ -1,7 +1,7 @@
 // What a model costs, layer by layer: shapes, parameters, bytes of outputs, bytes kept for backward, FLOPs.
 //
-// Measured, not guessed: the model runs forward in training mode with 2 and with 3 zero samples; what grows between the two
-// is per sample, the rest is fixed. Buffers, random state and modes are put back afterwards. Forward hooks do fire.
+// Measured, not guessed: the model runs forward in training mode with 2 and with 3 zero samples; what grows between the
+// two is per sample, the rest is fixed. Buffers, random state and modes are put back afterwards. Forward hooks do fire.
 #pragma once
 
 #include <string>
@@ -15,12 +15,12 @@ struct LayerSummary {
   std::string name;  // path, "layer1.0.conv1"; "" for the model itself
   std::string type;  // "Conv2d"
   std::string description;
-  Shape output_shape;              // of one sample, without the batch
-  std::int64_t parameters = 0;     // elements of its own parameters
-  std::int64_t output_bytes = 0;   // a sample, logical: numel * element size
-  std::int64_t saved_bytes = 0;    // a sample: storages that this layer is the first to keep for backward; neither
-                                   // parameters nor the model's input count, but a channels_last copy of it does
-  std::int64_t saved_fixed = 0;    // the same, independent of the batch
+  Shape output_shape;             // of one sample, without the batch
+  std::int64_t parameters = 0;    // elements of its own parameters
+  std::int64_t output_bytes = 0;  // a sample, logical: numel * element size
+  std::int64_t saved_bytes = 0;   // a sample: storages that this layer is the first to keep for backward; neither
+                                  // parameters nor the model's input count, but a channels_last copy of it does
+  std::int64_t saved_fixed = 0;   // the same, independent of the batch
   // 2 per multiply-add, a sample, forward only. Conv2d: 2 K OH OW (C/groups) R S; Linear: 2 in out per row. Others, and
   // the addition of a bias: 0.
   std::int64_t flops = 0;

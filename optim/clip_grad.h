@@ -8,7 +8,8 @@
 namespace limpid::optim {
 
 // Scales all gradients by min(1, max_norm / (norm + 1e-6)), norm being the L2 norm of all of them together, and returns
-// norm as it was. A norm that is not finite is an ArgumentError when asked; else it goes into the gradients, as in PyTorch.
+// norm as it was. A norm that is not finite is an ArgumentError when asked; else it goes into the gradients, as in
+// PyTorch.
 double clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, bool error_if_nonfinite = false);
 // Clamps every element to [-limit, limit].
 void clip_grad_value_(const std::vector<Tensor>& params, double limit);

@@ -48,7 +48,8 @@ MultiStepLR::MultiStepLR(const MultiStepLROptions& options) : options_(options) 
 }
 double MultiStepLR::lr(double base_lr, std::int64_t t) const {
   check_time("MultiStepLR", t);
-  auto passed = std::upper_bound(options_.milestones.begin(), options_.milestones.end(), t) - options_.milestones.begin();
+  auto passed =
+      std::upper_bound(options_.milestones.begin(), options_.milestones.end(), t) - options_.milestones.begin();
   return base_lr * std::pow(options_.gamma, static_cast<double>(passed));
 }
 std::string MultiStepLR::describe() const {
@@ -113,8 +114,8 @@ OneCycle::OneCycle(const OneCycleOptions& options) : options_(options) {
 // Phases end at the steps at which PyTorch ends them; they may lie between two steps.
 double OneCycle::value(std::int64_t t, double start, double top, double end) const {
   check_time("OneCycle", t);
-  LIMPID_CHECK(t <= options_.total_steps, IndexError, "[OneCycle] t = ", t, " lies past total_steps = ",
-               options_.total_steps);
+  LIMPID_CHECK(t <= options_.total_steps, IndexError, "[OneCycle] t = ", t,
+               " lies past total_steps = ", options_.total_steps);
   double last = static_cast<double>(options_.total_steps - 1);
   double rise = options_.pct_start * static_cast<double>(options_.total_steps) - 1;
   struct Part {
@@ -150,10 +151,12 @@ std::string OneCycle::describe() const {
                 options_.three_phase ? ", three_phase" : "", ")");
 }
 
-SequentialSchedule::SequentialSchedule(std::vector<std::shared_ptr<Schedule>> schedules, std::vector<std::int64_t> milestones)
+SequentialSchedule::SequentialSchedule(std::vector<std::shared_ptr<Schedule>> schedules,
+                                       std::vector<std::int64_t> milestones)
     : schedules_(std::move(schedules)), milestones_(std::move(milestones)) {
   LIMPID_CHECK(!schedules_.empty() && milestones_.size() + 1 == schedules_.size(), ArgumentError,
-               "[SequentialSchedule] n schedules need n - 1 milestones, got ", schedules_.size(), " and ", milestones_.size());
+               "[SequentialSchedule] n schedules need n - 1 milestones, got ", schedules_.size(), " and ",
+               milestones_.size());
   for (const auto& schedule : schedules_)
     LIMPID_CHECK(schedule != nullptr, ArgumentError, "[SequentialSchedule] a schedule is a null pointer");
   for (std::size_t i = 0; i < milestones_.size(); i++)

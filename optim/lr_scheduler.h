@@ -1,5 +1,5 @@
-// Learning-rate schedules in closed form: lr(base, t) depends on nothing but its arguments, so a resumed run, or one whose
-// lr was edited, cannot drift. A Scheduler binds one to an optimizer and counts.
+// Learning-rate schedules in closed form: lr(base, t) depends on nothing but its arguments, so a resumed run, or one
+// whose lr was edited, cannot drift. A Scheduler binds one to an optimizer and counts.
 //
 //   optim::Scheduler scheduler(optimizer, optim::CosineAnnealing({.t_max = 100}), optim::Unit::step);
 #pragma once
@@ -123,12 +123,12 @@ struct OneCycleOptions {
   bool cycle_momentum = true;
   double base_momentum = 0.85;
   double max_momentum = 0.95;
-  double div_factor = 25;          // starts at max_lr / div_factor
-  double final_div_factor = 1e4;   // ends at max_lr / (div_factor final_div_factor)
+  double div_factor = 25;         // starts at max_lr / div_factor
+  double final_div_factor = 1e4;  // ends at max_lr / (div_factor final_div_factor)
   bool three_phase = false;
 };
-// Smith and Topin 2018 in PyTorch's form. The base lr is ignored. t = total_steps (the step() after the last update) keeps
-// the last value; later ones are an IndexError.
+// Smith and Topin 2018 in PyTorch's form. The base lr is ignored. t = total_steps (the step() after the last update)
+// keeps the last value; later ones are an IndexError.
 class OneCycle : public Schedule {
  public:
   explicit OneCycle(const OneCycleOptions& options);
@@ -156,8 +156,7 @@ class SequentialSchedule : public Schedule {
 };
 
 template <class S>
-  requires std::derived_from<std::decay_t<S>, Schedule>
-std::shared_ptr<Schedule> share(S&& schedule) {
+requires std::derived_from<std::decay_t<S>, Schedule> std::shared_ptr<Schedule> share(S&& schedule) {
   return std::make_shared<std::decay_t<S>>(std::forward<S>(schedule));
 }
 
@@ -171,8 +170,8 @@ class Scheduler {
  public:
   Scheduler(Optimizer& optimizer, std::shared_ptr<Schedule> schedule, Unit unit);
   template <class S>
-    requires std::derived_from<std::decay_t<S>, Schedule>
-  Scheduler(Optimizer& optimizer, S&& schedule, Unit unit) : Scheduler(optimizer, share(std::forward<S>(schedule)), unit) {}
+  requires std::derived_from<std::decay_t<S>, Schedule> Scheduler(Optimizer& optimizer, S&& schedule, Unit unit)
+      : Scheduler(optimizer, share(std::forward<S>(schedule)), unit) {}
 
   void step();
   std::int64_t count() const { return count_; }
@@ -181,7 +180,8 @@ class Scheduler {
   double lr_at(std::int64_t count, std::size_t group = 0) const;
   const Schedule& schedule() const { return *schedule_; }
 
-  // "count" and "base_lr.N"; loading sets the learning rates. DataError when a name is missing or a value is impossible.
+  // "count" and "base_lr.N"; loading sets the learning rates. DataError when a name is missing or a value is
+  // impossible.
   std::map<std::string, double> state_dict() const;
   void load_state_dict(const std::map<std::string, double>& state);
 

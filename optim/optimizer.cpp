@@ -63,7 +63,8 @@ void Optimizer::add_group(const std::vector<Tensor>& params, const char* const (
   std::copy(std::begin(states), std::end(states), std::begin(names.names));
   for (std::size_t i = 0; i < params.size(); i++) {
     const Tensor& param = params[i];
-    LIMPID_CHECK(param.defined(), ArgumentError, "[", name(), "] parameter ", i, " of group ", groups_.size(), " is undefined");
+    LIMPID_CHECK(param.defined(), ArgumentError, "[", name(), "] parameter ", i, " of group ", groups_.size(),
+                 " is undefined");
     LIMPID_CHECK(param.is_leaf(), ArgumentError, "[", name(), "] parameter ", i, " of group ", groups_.size(),
                  " is the result of ", param.grad_fn_name(), ", only leaves can be optimized (", param, ")");
     LIMPID_CHECK(is_floating(param.dtype()), DTypeError, "[", name(), "] parameter ", i, " of group ", groups_.size(),
@@ -82,7 +83,9 @@ void Optimizer::add_group(const std::vector<Tensor>& params, const char* const (
   names_.push_back(names);
 }
 
-bool Optimizer::has_state(std::size_t group, std::size_t state) const { return names_.at(group).names[state] != nullptr; }
+bool Optimizer::has_state(std::size_t group, std::size_t state) const {
+  return names_.at(group).names[state] != nullptr;
+}
 
 void Optimizer::step() {
   NoGradGuard guard;
@@ -103,7 +106,8 @@ void Optimizer::step() {
       if (!grad.defined() || slot.param.numel() == 0) continue;
       for (std::size_t s = 0; s < kMaxStates; s++) {
         Tensor& state = slot.state[s];
-        if (!state.defined() || (state.dtype() == slot.param.dtype() && state.device() == slot.param.device())) continue;
+        if (!state.defined() || (state.dtype() == slot.param.dtype() && state.device() == slot.param.device()))
+          continue;
         // The module was converted since: the state follows its parameter.
         Tensor moved = zeros_like_param(slot.param, names_[g].names[s]);
         raw::copy(moved, raw::to_device(state, slot.param.device()));
@@ -115,7 +119,8 @@ void Optimizer::step() {
       });
       if (bucket == buckets.end())
         bucket = buckets.insert(bucket, {step, slot.param.dtype(), slot.param.device(), {}, {}});
-      bucket->chunks.push_back({slot.param, fit_gradient(grad, slot.param), slot.state[0], slot.state[1], slot.state[2]});
+      bucket->chunks.push_back(
+          {slot.param, fit_gradient(grad, slot.param), slot.state[0], slot.state[1], slot.state[2]});
       bucket->slots.push_back(&slot);
     }
     for (Bucket& bucket : buckets) {
@@ -171,7 +176,8 @@ double* Optimizer::find_option(std::size_t group, std::string_view wanted) const
 double Optimizer::lr(std::size_t group) const { return *find_option(group, "lr"); }
 
 void Optimizer::set_lr(std::size_t group, double lr) {
-  LIMPID_CHECK(lr >= 0 && std::isfinite(lr), ArgumentError, "[", name(), "] lr must be finite and not negative, got ", lr);
+  LIMPID_CHECK(lr >= 0 && std::isfinite(lr), ArgumentError, "[", name(), "] lr must be finite and not negative, got ",
+               lr);
   *find_option(group, "lr") = lr;
 }
 
@@ -180,7 +186,8 @@ void Optimizer::set_lr(double lr) {
 }
 
 bool Optimizer::set_momentum(double momentum) {
-  LIMPID_CHECK(momentum >= 0 && momentum < 1, ArgumentError, "[", name(), "] momentum must be in [0, 1), got ", momentum);
+  LIMPID_CHECK(momentum >= 0 && momentum < 1, ArgumentError, "[", name(), "] momentum must be in [0, 1), got ",
+               momentum);
   bool any = false;
   for (std::size_t g = 0; g < groups_.size(); g++) {
     double* option = find_option(g, "beta1");
@@ -206,7 +213,8 @@ OptimizerState Optimizer::state_dict() const {
   for (std::size_t g = 0; g < groups_.size(); g++) {
     for (const Slot& slot : groups_[g].slots) {
       std::string prefix = concat("state.", index++, ".");
-      state.tensors.emplace(prefix + "step", scalar_tensor(slot.steps, {.dtype = int64, .role = memory::Role::optimizer}));
+      state.tensors.emplace(prefix + "step",
+                            scalar_tensor(slot.steps, {.dtype = int64, .role = memory::Role::optimizer}));
       for (std::size_t s = 0; s < kMaxStates; s++)
         if (slot.state[s].defined()) state.tensors.emplace(prefix + names_[g].names[s], slot.state[s]);
     }
@@ -225,17 +233,19 @@ void Optimizer::load_state_dict(const OptimizerState& state) {
     const Tensor& target = own.tensors.at(key);
     LIMPID_CHECK(source.defined() && source.shape() == target.shape(), ShapeError, "[", name(), "] '", key, "' is ",
                  target.shape(), " in this optimizer, ", source, " in the state");
-    LIMPID_CHECK(is_floating(source.dtype()) == is_floating(target.dtype()), DTypeError, "[", name(), "] '", key, "' is ",
-                 target.dtype(), " in this optimizer, ", source.dtype(), " in the state");
+    LIMPID_CHECK(is_floating(source.dtype()) == is_floating(target.dtype()), DTypeError, "[", name(), "] '", key,
+                 "' is ", target.dtype(), " in this optimizer, ", source.dtype(), " in the state");
     bool counts = !is_floating(target.dtype());
     LIMPID_CHECK(!counts || source.item_int() >= 0, DataError, "[", name(), "] '", key, "' is a step count, got ",
                  counts ? source.item_int() : 0);
   }
   double steps = state.scalars.at("steps");
-  LIMPID_CHECK(steps >= 0 && steps == std::floor(steps), DataError, "[", name(), "] 'steps' must be a count, got ", steps);
+  LIMPID_CHECK(steps >= 0 && steps == std::floor(steps), DataError, "[", name(), "] 'steps' must be a count, got ",
+               steps);
   auto write_options = [&](const std::map<std::string, double>& scalars) {
     for (std::size_t g = 0; g < groups_.size(); g++)
-      visit_options(g, [&](const char* option, double& value) { value = scalars.at(concat("group.", g, ".", option)); });
+      visit_options(g,
+                    [&](const char* option, double& value) { value = scalars.at(concat("group.", g, ".", option)); });
   };
   write_options(state.scalars);
   try {

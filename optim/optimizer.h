@@ -1,6 +1,6 @@
-// Optimizer: the base of all update rules. It owns the state (made at construction, role `optimizer`), the step counts and
-// the groups; a rule says which states it needs and runs one fused kernel a group. Not a training loop: it never calls
-// backward and knows no schedule.
+// Optimizer: the base of all update rules. It owns the state (made at construction, role `optimizer`), the step counts
+// and the groups; a rule says which states it needs and runs one fused kernel a group. Not a training loop: it never
+// calls backward and knows no schedule.
 #pragma once
 
 #include <functional>

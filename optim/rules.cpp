@@ -50,9 +50,12 @@ void SGD::check_options(std::size_t group) const {
   check_not_negative("SGD", "weight_decay", o.weight_decay);
   LIMPID_CHECK(std::isfinite(o.dampening), ArgumentError, "[SGD] dampening must be finite, got ", o.dampening);
   LIMPID_CHECK(!o.nesterov || (o.momentum > 0 && o.dampening == 0), ArgumentError,
-               "[SGD] nesterov needs momentum > 0 and dampening 0, got momentum ", o.momentum, " and dampening ", o.dampening);
-  LIMPID_CHECK(o.momentum == 0 || has_state(group, 0), ArgumentError, "[SGD] momentum was 0 at construction, so there is no "
-               "momentum buffer, and it cannot become ", o.momentum);
+               "[SGD] nesterov needs momentum > 0 and dampening 0, got momentum ", o.momentum, " and dampening ",
+               o.dampening);
+  LIMPID_CHECK(o.momentum == 0 || has_state(group, 0), ArgumentError,
+               "[SGD] momentum was 0 at construction, so there is no "
+               "momentum buffer, and it cannot become ",
+               o.momentum);
 }
 
 void SGD::visit_options(std::size_t group, const OptionVisitor& visit) {
@@ -171,8 +174,10 @@ void RMSprop::check_options(std::size_t group) const {
   check_not_negative("RMSprop", "eps", o.eps);
   check_not_negative("RMSprop", "weight_decay", o.weight_decay);
   check_not_negative("RMSprop", "momentum", o.momentum);
-  LIMPID_CHECK(o.momentum == 0 || has_state(group, 1), ArgumentError, "[RMSprop] momentum was 0 at construction, so there is "
-               "no momentum buffer, and it cannot become ", o.momentum);
+  LIMPID_CHECK(o.momentum == 0 || has_state(group, 1), ArgumentError,
+               "[RMSprop] momentum was 0 at construction, so there is "
+               "no momentum buffer, and it cannot become ",
+               o.momentum);
   LIMPID_CHECK(o.centered == has_state(group, 2), ArgumentError, "[RMSprop] centered was ", has_state(group, 2),
                " at construction and cannot become ", o.centered);
 }

@@ -40,9 +40,11 @@ std::map<std::string, Make> layers() {
                                  .dilation = {1, 3},
                                  .groups = 2}))},
       {"conv_depthwise",
-       LAYER(Conv2d({.in_channels = 5, .out_channels = 5, .kernel_size = 3, .padding = 1, .groups = 5, .bias = false}))},
+       LAYER(
+           Conv2d({.in_channels = 5, .out_channels = 5, .kernel_size = 3, .padding = 1, .groups = 5, .bias = false}))},
       {"conv_1x1_stride", LAYER(Conv2d({.in_channels = 3, .out_channels = 7, .kernel_size = 1, .stride = 2}))},
-      {"conv_dilated", LAYER(Conv2d({.in_channels = 2, .out_channels = 3, .kernel_size = 3, .padding = 2, .dilation = 2}))},
+      {"conv_dilated",
+       LAYER(Conv2d({.in_channels = 2, .out_channels = 3, .kernel_size = 3, .padding = 2, .dilation = 2}))},
       {"conv_5x5", LAYER(Conv2d({.in_channels = 1, .out_channels = 6, .kernel_size = 5, .padding = 2}))},
       {"bn1d_train", LAYER(BatchNorm1d({.num_features = 3}))},
       {"bn1d_3d_train", LAYER(BatchNorm1d({.num_features = 3, .eps = 1e-3, .momentum = 0.3}))},
@@ -68,7 +70,9 @@ std::map<std::string, Make> layers() {
       {"softmax", LAYER(Softmax())},
       {"softmax_dim1", LAYER(Softmax({.dim = 1}))},
       {"maxpool", LAYER(MaxPool2d(2))},
-      {"maxpool_all", LAYER(MaxPool2d({.kernel_size = {3, 2}, .stride = {2, 1}, .padding = 1, .dilation = {1, 2}, .ceil_mode = true}))},
+      {"maxpool_all",
+       LAYER(
+           MaxPool2d({.kernel_size = {3, 2}, .stride = {2, 1}, .padding = 1, .dilation = {1, 2}, .ceil_mode = true}))},
       {"maxpool_overlap", LAYER(MaxPool2d({.kernel_size = 3, .stride = 2, .padding = 1}))},
       {"avgpool", LAYER(AvgPool2d(2))},
       {"avgpool_ceil", LAYER(AvgPool2d({.kernel_size = {3, 2}, .stride = 2, .padding = 1, .ceil_mode = true}))},
@@ -139,7 +143,8 @@ TEST_CASE("layers agree with PyTorch on channels_last input") {
     x.requires_grad_();
     Tensor y = (*layer)(x);
     CHECK(golden::difference(y, expected["y"]) <= 1e-12);
-    y.backward(contiguous(expected["g"], expected["g"].dim() == 4 ? MemoryFormat::channels_last : MemoryFormat::contiguous));
+    y.backward(
+        contiguous(expected["g"], expected["g"].dim() == 4 ? MemoryFormat::channels_last : MemoryFormat::contiguous));
     CHECK(golden::difference(x.grad(), expected["gx"]) <= 1e-11);
   }
 }
@@ -301,7 +306,13 @@ TEST_CASE("printed as PyTorch prints") {
   using namespace limpid::nn;
   CHECK(Conv2d({.in_channels = 3, .out_channels = 64, .kernel_size = 3}).describe() ==
         "Conv2d(3, 64, kernel_size=(3, 3), stride=(1, 1))");
-  CHECK(Conv2d({.in_channels = 4, .out_channels = 6, .kernel_size = {3, 2}, .padding = 1, .dilation = 2, .groups = 2, .bias = false})
+  CHECK(Conv2d({.in_channels = 4,
+                .out_channels = 6,
+                .kernel_size = {3, 2},
+                .padding = 1,
+                .dilation = 2,
+                .groups = 2,
+                .bias = false})
             .describe() ==
         "Conv2d(4, 6, kernel_size=(3, 2), stride=(1, 1), padding=(1, 1), dilation=(2, 2), groups=2, bias=False)");
   CHECK(Linear({.in_features = 4, .out_features = 2}).describe() == "Linear(in_features=4, out_features=2, bias=True)");
@@ -330,8 +341,9 @@ TEST_CASE("bad options and inputs are named") {
     return "";
   };
   CHECK(message([] { Linear({.out_features = 2}); }) == "[Linear] in_features must be at least 1, got 0");
-  CHECK(message([] { Conv2d({.in_channels = 3, .out_channels = 4, .kernel_size = {3, 0}}); }) ==
-        "[Conv2d] kernel_size must be at least 1, got (3, 0)");
+  CHECK(message([] {
+          Conv2d({.in_channels = 3, .out_channels = 4, .kernel_size = {3, 0}});
+        }) == "[Conv2d] kernel_size must be at least 1, got (3, 0)");
   CHECK(message([] { Conv2d({.in_channels = 3, .out_channels = 4, .kernel_size = 3, .groups = 2}); }) ==
         "[Conv2d] in_channels and out_channels must be multiples of groups, got 3, 4 and groups 2");
   CHECK_THROWS_AS(Conv2d({.in_channels = 3, .out_channels = 4, .kernel_size = 3, .stride = 0}), ArgumentError);
@@ -361,7 +373,9 @@ TEST_CASE("bad options and inputs are named") {
   CHECK_THROWS_AS(conv(Tensor()), ShapeError);
   CHECK_THROWS_AS(Linear({.in_features = 3, .out_features = 2})(zeros({2, 4})), ShapeError);
   BatchNorm2d norm({.num_features = 3});
-  CHECK(message([&] { norm(zeros({1, 3, 1, 1})); }) ==
+  CHECK(message([&] {
+          norm(zeros({1, 3, 1, 1}));
+        }) ==
         "[BatchNorm2d] expected more than 1 value per channel when the batch's statistics are used, got 1 (input "
         "f32[1,3,1,1] cpu)");
   CHECK(norm.num_batches_tracked.item_int() == 0);
@@ -384,7 +398,8 @@ TEST_CASE("bad options and inputs are named") {
 TEST_CASE("empty batches pass") {
   using namespace limpid::nn;
   CHECK(Linear({.in_features = 3, .out_features = 2})(zeros({0, 3})).shape() == Shape{0, 2});
-  CHECK(Conv2d({.in_channels = 3, .out_channels = 2, .kernel_size = 3})(zeros({0, 3, 5, 5})).shape() == Shape{0, 2, 3, 3});
+  CHECK(Conv2d({.in_channels = 3, .out_channels = 2, .kernel_size = 3})(zeros({0, 3, 5, 5})).shape() ==
+        Shape{0, 2, 3, 3});
   CHECK(MaxPool2d(2)(zeros({0, 3, 4, 4})).shape() == Shape{0, 3, 2, 2});
   CHECK(ReLU()(zeros({0, 3})).shape() == Shape{0, 3});
 }

@@ -125,9 +125,11 @@ TEST_CASE("a model depends on its seed and leaves the default generator alone") 
 
 TEST_CASE("make_model's errors") {
   CHECK(message([] { nn::make_model("vgg"); }) ==
-        "[make_model] there is no model 'vgg'; there are mlp, seed, lenet, lenet-bn, resnet9, resnet20, resnet18, resnet50");
-  CHECK(message([] { nn::make_model("lenet", {.input = {1, 5, 28}}); }) ==
-        "[make_model] lenet needs an input of at least [1,6,6], got [1,5,28]");
+        "[make_model] there is no model 'vgg'; there are mlp, seed, lenet, lenet-bn, resnet9, resnet20, resnet18, "
+        "resnet50");
+  CHECK(message([] {
+          nn::make_model("lenet", {.input = {1, 5, 28}});
+        }) == "[make_model] lenet needs an input of at least [1,6,6], got [1,5,28]");
   CHECK(nn::make_model("lenet", {.input = {1, 6, 6}})->num_parameters() > 0);
   CHECK_THROWS_AS(nn::make_model("mlp", {.input = {28, 28}}), ShapeError);
   CHECK_THROWS_AS(nn::make_model("mlp", {.input = {0, 28, 28}}), ShapeError);
@@ -135,7 +137,8 @@ TEST_CASE("make_model's errors") {
 }
 
 TEST_CASE("smallest inputs run") {
-  std::pair<const char*, std::int64_t> sizes[] = {{"seed", 3}, {"lenet", 6}, {"lenet-bn", 6}, {"resnet9", 8}, {"resnet20", 4}};
+  std::pair<const char*, std::int64_t> sizes[] = {
+      {"seed", 3}, {"lenet", 6}, {"lenet-bn", 6}, {"resnet9", 8}, {"resnet20", 4}};
   for (auto [name, size] : sizes) {
     CAPTURE(name);
     auto model = nn::make_model(name, {.input = {1, size, size}});
@@ -172,9 +175,9 @@ TEST_CASE("summary of the seed model") {
 }
 
 TEST_CASE("summary leaves the model as it was") {
-  auto model = std::make_shared<nn::Sequential>(
-      nn::Linear({.in_features = 4, .out_features = 6}), nn::BatchNorm1d({.num_features = 6}), nn::Dropout(),
-      nn::Residual(nn::Linear({.in_features = 6, .out_features = 6})));
+  auto model = std::make_shared<nn::Sequential>(nn::Linear({.in_features = 4, .out_features = 6}),
+                                                nn::BatchNorm1d({.num_features = 6}), nn::Dropout(),
+                                                nn::Residual(nn::Linear({.in_features = 6, .out_features = 6})));
   model->eval();
   (*model)[2].train();
   std::map<std::string, std::vector<double>> before;

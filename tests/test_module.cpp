@@ -51,8 +51,7 @@ using Names = std::vector<std::string>;
 
 TEST_CASE("names, parameters, buffers, modules") {
   Net net;
-  CHECK(names(net.named_parameters()) ==
-        Names{"scale", "first.weight", "first.bias", "rest.1.weight", "rest.1.bias"});
+  CHECK(names(net.named_parameters()) == Names{"scale", "first.weight", "first.bias", "rest.1.weight", "rest.1.bias"});
   CHECK(names(net.named_buffers()) == Names{"count"});
   CHECK(keys(net.state_dict()) ==
         Names{"count", "first.bias", "first.weight", "rest.1.bias", "rest.1.weight", "scale"});
@@ -63,7 +62,8 @@ TEST_CASE("names, parameters, buffers, modules") {
   CHECK(modules == Names{"", "first", "rest", "rest.0", "rest.1"});
   CHECK(net.type_name() == "Net");
   CHECK(net.describe() == "Net()");
-  CHECK(net.repr().starts_with("Net(\n  (first): Linear(in_features=4, out_features=3, bias=True)\n  (rest): Sequential(\n"));
+  CHECK(net.repr().starts_with(
+      "Net(\n  (first): Linear(in_features=4, out_features=3, bias=True)\n  (rest): Sequential(\n"));
   for (Tensor& p : net.parameters()) {
     CHECK(p.requires_grad());
     CHECK(p.storage()->role() == memory::Role::param);
@@ -72,12 +72,15 @@ TEST_CASE("names, parameters, buffers, modules") {
 }
 
 TEST_CASE("state_dict names equal PyTorch's for Sequential models") {
-  nn::Sequential net(nn::Conv2d({.in_channels = 2, .out_channels = 3, .kernel_size = 3, .bias = false}),
-                     nn::BatchNorm2d({.num_features = 3}), nn::ReLU(), nn::Flatten(),
-                     nn::Sequential(nn::Linear({.in_features = 3, .out_features = 2}), nn::LayerNorm({.normalized_shape = {2}})));
-  // torch.nn.Sequential(Conv2d(2,3,3,bias=False), BatchNorm2d(3), ReLU(), Flatten(), Sequential(Linear(3,2), LayerNorm(2)))
-  CHECK(keys(net.state_dict()) == Names{"0.weight", "1.bias", "1.num_batches_tracked", "1.running_mean", "1.running_var",
-                                        "1.weight", "4.0.bias", "4.0.weight", "4.1.bias", "4.1.weight"});
+  nn::Sequential net(
+      nn::Conv2d({.in_channels = 2, .out_channels = 3, .kernel_size = 3, .bias = false}),
+      nn::BatchNorm2d({.num_features = 3}), nn::ReLU(), nn::Flatten(),
+      nn::Sequential(nn::Linear({.in_features = 3, .out_features = 2}), nn::LayerNorm({.normalized_shape = {2}})));
+  // torch.nn.Sequential(Conv2d(2,3,3,bias=False), BatchNorm2d(3), ReLU(), Flatten(), Sequential(Linear(3,2),
+  // LayerNorm(2)))
+  CHECK(keys(net.state_dict()) == Names{"0.weight", "1.bias", "1.num_batches_tracked", "1.running_mean",
+                                        "1.running_var", "1.weight", "4.0.bias", "4.0.weight", "4.1.bias",
+                                        "4.1.weight"});
 }
 
 TEST_CASE("paths and labels follow the tree") {
@@ -174,7 +177,8 @@ TEST_CASE("load_state_dict: copies, casts, reports") {
   state = a.state_dict();
   state["first.bias"] = from_vector<double>({7, 8, 9}, {3});
   state["scale"] = zeros({3});
-  CHECK(message([&] { b.load_state_dict(state); }) == "[load_state_dict] 'scale' is [2] in the model, [3] in the state");
+  CHECK(message([&] { b.load_state_dict(state); }) ==
+        "[load_state_dict] 'scale' is [2] in the model, [3] in the state");
   CHECK_THROWS_AS(b.load_state_dict(state), ShapeError);
   CHECK(b.first->bias.to_vector<double>() == std::vector<double>{4, 5, 6});
   state["scale"] = zeros({2}, {.dtype = int64});
@@ -268,11 +272,10 @@ TEST_CASE("registration errors") {
 TEST_CASE("Residual adds, projects and activates") {
   Tensor x = from_vector<float>({-3, 2}, {1, 2});
   CHECK(nn::Residual(nn::ReLU())(x).to_vector<float>() == std::vector<float>{-3, 4});
-  nn::Residual block({{"conv1", nn::ReLU()}, {"conv2", nn::Tanh()}},
-                     {.shortcut = std::make_shared<nn::ReLU>(),
-                      .shortcut_name = "downsample",
-                      .activation = std::make_shared<nn::Sigmoid>(),
-                      .activation_name = "act"});
+  nn::Residual block({{"conv1", nn::ReLU()}, {"conv2", nn::Tanh()}}, {.shortcut = std::make_shared<nn::ReLU>(),
+                                                                      .shortcut_name = "downsample",
+                                                                      .activation = std::make_shared<nn::Sigmoid>(),
+                                                                      .activation_name = "act"});
   Names children;
   for (auto& [name, child] : block.named_children()) children.push_back(name);
   CHECK(children == Names{"conv1", "conv2", "downsample", "act"});

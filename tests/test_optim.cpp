@@ -27,7 +27,8 @@ namespace {
 
 // Three tensors out of 19 numbers: [4,3], [5], [2].
 Params split(const Tensor& flat) {
-  return {narrow(flat, 0, 0, 12).reshape({4, 3}).clone(), narrow(flat, 0, 12, 5).clone(), narrow(flat, 0, 17, 2).clone()};
+  return {narrow(flat, 0, 0, 12).reshape({4, 3}).clone(), narrow(flat, 0, 12, 5).clone(),
+          narrow(flat, 0, 17, 2).clone()};
 }
 
 template <class O, class Options>
@@ -40,17 +41,21 @@ std::map<std::string, Make> rules() {
   return {
       {"sgd", rule<SGD>(SGDOptions{.lr = 0.01})},
       {"sgd_momentum", rule<SGD>(SGDOptions{.lr = 0.01, .momentum = 0.9})},
-      {"sgd_dampening_decay", rule<SGD>(SGDOptions{.lr = 0.01, .momentum = 0.8, .dampening = 0.3, .weight_decay = 0.05})},
-      {"sgd_nesterov_decay", rule<SGD>(SGDOptions{.lr = 0.01, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true})},
+      {"sgd_dampening_decay",
+       rule<SGD>(SGDOptions{.lr = 0.01, .momentum = 0.8, .dampening = 0.3, .weight_decay = 0.05})},
+      {"sgd_nesterov_decay",
+       rule<SGD>(SGDOptions{.lr = 0.01, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true})},
       {"adam", rule<Adam>(AdamOptions{.lr = 0.01})},
-      {"adam_decay", rule<Adam>(AdamOptions{.lr = 0.01, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1})},
+      {"adam_decay",
+       rule<Adam>(AdamOptions{.lr = 0.01, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1})},
       {"adam_amsgrad", rule<Adam>(AdamOptions{.lr = 0.01, .amsgrad = true})},
       {"adamw", rule<AdamW>(AdamWOptions{.lr = 0.01})},
       {"adamw_amsgrad", rule<AdamW>(AdamWOptions{.lr = 0.01, .weight_decay = 0.2, .amsgrad = true})},
       {"rmsprop", rule<RMSprop>(RMSpropOptions{})},
       {"rmsprop_momentum", rule<RMSprop>(RMSpropOptions{.lr = 0.003, .weight_decay = 0.02, .momentum = 0.7})},
       {"rmsprop_centered", rule<RMSprop>(RMSpropOptions{.alpha = 0.9, .eps = 1e-4, .centered = true})},
-      {"rmsprop_all", rule<RMSprop>(RMSpropOptions{.lr = 0.003, .weight_decay = 0.01, .momentum = 0.5, .centered = true})},
+      {"rmsprop_all",
+       rule<RMSprop>(RMSpropOptions{.lr = 0.003, .weight_decay = 0.01, .momentum = 0.5, .centered = true})},
       {"groups",
        [](const Params& p) {
          return std::make_unique<Adam>(std::vector<ParamGroup<AdamOptions>>{
@@ -60,7 +65,8 @@ std::map<std::string, Make> rules() {
   };
 }
 
-// Steps from..to-1 with the recorded gradients: the last tensor has none at every third step, and the rate drops at 500.
+// Steps from..to-1 with the recorded gradients: the last tensor has none at every third step, and the rate drops at
+// 500.
 void advance(optim::Optimizer& optimizer, Params& params, const Tensor& grads, std::int64_t from, std::int64_t to,
              const std::function<void(std::int64_t)>& after = {}) {
   for (std::int64_t step = from; step < to; step++) {
@@ -193,7 +199,8 @@ TEST_CASE("state exists from construction, in the optimizer's row") {
     names.insert(name);
     CHECK(tensor.storage()->role() == memory::Role::optimizer);
   }
-  CHECK(names == std::set<std::string>{"state.0.step", "state.0.exp_avg", "state.0.exp_avg_sq", "state.0.max_exp_avg_sq"});
+  CHECK(names ==
+        std::set<std::string>{"state.0.step", "state.0.exp_avg", "state.0.exp_avg_sq", "state.0.max_exp_avg_sq"});
   CHECK(adam.state_bytes() == 3 * 3 * sizeof(double));
   CHECK(state.scalars.at("group.0.lr") == 1e-3);
   CHECK(state.scalars.at("group.0.beta2") == 0.999);
@@ -226,7 +233,8 @@ TEST_CASE("zero_grad in both modes") {
 
 TEST_CASE("parameter groups have their own options") {
   Tensor a = param({1}), b = param({1});
-  optim::SGD sgd({{.params = {a}, .options = {.lr = 0.5}}, {.params = {b}, .options = {.lr = 0.25, .weight_decay = 1}}});
+  optim::SGD sgd(
+      {{.params = {a}, .options = {.lr = 0.5}}, {.params = {b}, .options = {.lr = 0.25, .weight_decay = 1}}});
   CHECK(sgd.num_groups() == 2);
   CHECK(sgd.lr(1) == 0.25);
   CHECK(sgd.options(1).weight_decay == 1);
@@ -349,8 +357,9 @@ TEST_CASE("a network trained for 20 steps agrees with PyTorch") {
   Sequential model(Conv2d({.in_channels = 2, .out_channels = 5, .kernel_size = 3, .padding = 1, .bias = false}),
                    BatchNorm2d({.num_features = 5}), ReLU(), MaxPool2d(2),
                    Conv2d({.in_channels = 5, .out_channels = 6, .kernel_size = 3, .stride = 2}), GELU(),
-                   AvgPool2d({.kernel_size = 2, .stride = 1}), Flatten(), Linear({.in_features = 24, .out_features = 8}),
-                   LayerNorm({.normalized_shape = {8}}), Tanh(), Linear({.in_features = 8, .out_features = 3}));
+                   AvgPool2d({.kernel_size = 2, .stride = 1}), Flatten(),
+                   Linear({.in_features = 24, .out_features = 8}), LayerNorm({.normalized_shape = {8}}), Tanh(),
+                   Linear({.in_features = 8, .out_features = 3}));
   model.to(float64);
   model.load_state_dict(golden::below(file, "start"));
   CrossEntropyLoss criterion({.label_smoothing = 0.1});

@@ -21,9 +21,12 @@ std::map<std::string, std::shared_ptr<Schedule>> schedules() {
       {"cosine_rising", share(CosineAnnealing({.t_max = 300, .eta_min = 0.01}))},
       {"linear", share(LinearWarmup({.steps = 100, .start_factor = 0.25}))},
       {"onecycle", share(OneCycle({.max_lr = 0.7, .total_steps = 1000}))},
-      {"onecycle_linear",
-       share(OneCycle(
-           {.max_lr = 0.7, .total_steps = 1000, .pct_start = 0.17, .linear = true, .div_factor = 10, .final_div_factor = 50}))},
+      {"onecycle_linear", share(OneCycle({.max_lr = 0.7,
+                                          .total_steps = 1000,
+                                          .pct_start = 0.17,
+                                          .linear = true,
+                                          .div_factor = 10,
+                                          .final_div_factor = 50}))},
       {"onecycle_three", share(OneCycle({.max_lr = 0.7, .total_steps = 1000, .three_phase = true}))},
       {"sequential",
        share(SequentialSchedule({share(LinearWarmup({.steps = 50, .start_factor = 0.01})),
@@ -189,9 +192,11 @@ TEST_CASE("bad arguments are named") {
   CHECK_THROWS_AS(SequentialSchedule({}, {}), ArgumentError);
   CHECK_THROWS_AS(SequentialSchedule({share(ConstantLR())}, {3}), ArgumentError);
   CHECK_THROWS_AS(SequentialSchedule({share(ConstantLR()), nullptr}, {3}), ArgumentError);
-  CHECK_THROWS_AS(SequentialSchedule({share(ConstantLR()), share(ConstantLR()), share(ConstantLR())}, {3, 3}), ArgumentError);
+  CHECK_THROWS_AS(SequentialSchedule({share(ConstantLR()), share(ConstantLR()), share(ConstantLR())}, {3, 3}),
+                  ArgumentError);
   CHECK_THROWS_AS(StepLR({.step_size = 2}).lr(1, -1), IndexError);
   SGD sgd({param()});
   CHECK_THROWS_AS(Scheduler(sgd, std::shared_ptr<Schedule>(), Unit::step), ArgumentError);
-  CHECK_THROWS_AS(Scheduler(sgd, OneCycle({.max_lr = 1, .total_steps = 5}), Unit::step), ArgumentError);  // no momentum buffer
+  CHECK_THROWS_AS(Scheduler(sgd, OneCycle({.max_lr = 1, .total_steps = 5}), Unit::step),
+                  ArgumentError);  // no momentum buffer
 }

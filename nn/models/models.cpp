@@ -16,21 +16,21 @@ namespace {
 
 // 784-128-10 for a 28x28 image of one channel.
 std::shared_ptr<Module> make_mlp(const ModelOptions& options) {
-  return std::make_shared<Sequential>(Flatten(), Linear({.in_features = options.input.numel(), .out_features = 128}), ReLU(),
-                                      Linear({.in_features = 128, .out_features = options.classes}));
+  return std::make_shared<Sequential>(Flatten(), Linear({.in_features = options.input.numel(), .out_features = 128}),
+                                      ReLU(), Linear({.in_features = 128, .out_features = options.classes}));
 }
 
 std::shared_ptr<Module> make_seed(const ModelOptions& options) {
-  return std::make_shared<Sequential>(
-      Conv2d({.in_channels = options.input[0], .out_channels = 64, .kernel_size = 3}), ReLU(), AdaptiveAvgPool2d(1), Flatten(),
-      Linear({.in_features = 64, .out_features = options.classes}));
+  return std::make_shared<Sequential>(Conv2d({.in_channels = options.input[0], .out_channels = 64, .kernel_size = 3}),
+                                      ReLU(), AdaptiveAvgPool2d(1), Flatten(),
+                                      Linear({.in_features = 64, .out_features = options.classes}));
 }
 
 std::shared_ptr<Module> lenet(const ModelOptions& options, bool batch_norm) {
   std::int64_t features = 64 * ((options.input[1] - 4) / 2) * ((options.input[2] - 4) / 2);
   auto net = std::make_shared<Sequential>();
-  net->push_back(
-      "conv1", Conv2d({.in_channels = options.input[0], .out_channels = 32, .kernel_size = 3, .bias = !batch_norm}));
+  net->push_back("conv1",
+                 Conv2d({.in_channels = options.input[0], .out_channels = 32, .kernel_size = 3, .bias = !batch_norm}));
   if (batch_norm) net->push_back("bn1", BatchNorm2d({.num_features = 32}));
   net->push_back("relu1", ReLU());
   net->push_back("conv2", Conv2d({.in_channels = 32, .out_channels = 64, .kernel_size = 3, .bias = !batch_norm}));
@@ -52,7 +52,7 @@ struct Entry {
   std::shared_ptr<Module> (*make)(const ModelOptions&);
 };
 constexpr Entry kModels[] = {
-    {"mlp", 1, make_mlp},         {"seed", 3, make_seed},         {"lenet", 6, make_lenet},
+    {"mlp", 1, make_mlp},           {"seed", 3, make_seed},         {"lenet", 6, make_lenet},
     {"lenet-bn", 6, make_lenet_bn}, {"resnet9", 8, make_resnet9},   {"resnet20", 1, make_resnet20},
     {"resnet18", 1, make_resnet18}, {"resnet50", 1, make_resnet50},
 };
@@ -78,7 +78,8 @@ std::vector<std::string> model_names() {
 }
 
 std::shared_ptr<Module> make_model(const std::string& name, const ModelOptions& options) {
-  const Entry* entry = std::find_if(std::begin(kModels), std::end(kModels), [&](const Entry& e) { return name == e.name; });
+  const Entry* entry =
+      std::find_if(std::begin(kModels), std::end(kModels), [&](const Entry& e) { return name == e.name; });
   if (entry == std::end(kModels)) {
     std::string list;
     for (const Entry& known : kModels) list += concat(list.empty() ? "" : ", ", known.name);
@@ -88,8 +89,8 @@ std::shared_ptr<Module> make_model(const std::string& name, const ModelOptions& 
                options.input);
   LIMPID_CHECK(options.classes >= 1, ArgumentError, "[make_model] classes must be at least 1, got ", options.classes);
   const Shape& input = options.input;
-  LIMPID_CHECK(input[0] >= 1 && input[1] >= entry->smallest && input[2] >= entry->smallest, ShapeError, "[make_model] ", name,
-               " needs an input of at least [1,", entry->smallest, ",", entry->smallest, "], got ", input);
+  LIMPID_CHECK(input[0] >= 1 && input[1] >= entry->smallest && input[2] >= entry->smallest, ShapeError, "[make_model] ",
+               name, " needs an input of at least [1,", entry->smallest, ",", entry->smallest, "], got ", input);
   SeedGuard seed(options.seed);
   std::shared_ptr<Module> model = entry->make(options);
   model->name_tree();

@@ -13,7 +13,8 @@ namespace limpid::nn {
 namespace {
 
 Conv2d conv3x3(std::int64_t in, std::int64_t out, std::int64_t stride = 1) {
-  return Conv2d({.in_channels = in, .out_channels = out, .kernel_size = 3, .stride = stride, .padding = 1, .bias = false});
+  return Conv2d(
+      {.in_channels = in, .out_channels = out, .kernel_size = 3, .stride = stride, .padding = 1, .bias = false});
 }
 Conv2d conv1x1(std::int64_t in, std::int64_t out, std::int64_t stride = 1) {
   return Conv2d({.in_channels = in, .out_channels = out, .kernel_size = 1, .stride = stride, .bias = false});
@@ -153,8 +154,8 @@ std::shared_ptr<Module> make_resnet50(const ModelOptions& options) {
   return he_init(net);
 }
 
-// Page's DAWNBench network as commonly retold: conv-norm-relu blocks of 64, 128, 256 and 512 channels, pooled by 2, and two
-// residual pairs. 6.57 M parameters.
+// Page's DAWNBench network as commonly retold: conv-norm-relu blocks of 64, 128, 256 and 512 channels, pooled by 2, and
+// two residual pairs. 6.57 M parameters.
 std::shared_ptr<Module> make_resnet9(const ModelOptions& options) {
   auto block = [](std::int64_t in, std::int64_t out, bool pool) {
     Sequential layers(conv3x3(in, out), norm(out), ReLU());
