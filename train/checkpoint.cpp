@@ -14,7 +14,7 @@
 #include <limpid/base/error.h>
 #include <limpid/base/file.h>
 #include <limpid/tensor/safetensors.h>
-#include <limpid/train/state_json.h>
+#include <limpid/train/state_json_private.h>
 #include <limpid/version.h>
 
 namespace limpid::train {

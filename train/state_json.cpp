@@ -1,4 +1,4 @@
-#include <limpid/train/state_json.h>
+#include <limpid/train/state_json_private.h>
 
 #include <cmath>
 #include <limits>
