@@ -27,7 +27,7 @@ foreach(room ${rooms})
     # Public headers carry no third-party header; NAME_private.h is not installed.
     if(file MATCHES "\\.h$")
       file(STRINGS ${file} foreign REGEX "#include [<\"](Eigen|nlohmann|hwy|png|jpeglib|zlib|CLI|cuda)")
-      if(foreign AND NOT file MATCHES "_private\\.h$")
+      if(foreign AND NOT file MATCHES "_private\\.h$|-inl\\.h$")
         message(SEND_ERROR "${file}: a public header includes a third-party one: ${foreign}")
         math(EXPR failures "${failures} + 1")
       endif()
