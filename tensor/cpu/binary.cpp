@@ -29,14 +29,9 @@ void run(T* out, const T* a, const T* b, const std::int64_t (&step)[3], std::int
 
 template <class T, bool kFloatingOnly, class Op>
 Run<T> pick_one() {
-  if constexpr (kFloatingOnly && !std::is_floating_point_v<compute_t<T>>) {
-    return nullptr;
-  } else {
-    return &run<Op, T>;
-  }
+  if constexpr (kTakes<kFloatingOnly, T>) return &run<Op, T>;
+  return nullptr;
 }
-constexpr bool kOnlyF = true;
-constexpr bool kOnlyA = false;
 
 template <class T>
 Run<T> pick(BinaryOp op) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include <limpid/tensor/cpu/parallel.h>
 #include <limpid/tensor/tensor.h>
@@ -122,27 +123,13 @@ bool same_dense(const Tensor& first, const Tensors&... others) {
 
 // Arithmetic on integers is done in 64 bits, on 16-bit floats in float.
 template <class T>
-struct ComputeType {
-  using type = std::int64_t;
-};
-template <>
-struct ComputeType<double> {
-  using type = double;
-};
-template <>
-struct ComputeType<float> {
-  using type = float;
-};
-template <>
-struct ComputeType<Half> {
-  using type = float;
-};
-template <>
-struct ComputeType<BFloat16> {
-  using type = float;
-};
-template <class T>
-using compute_t = typename ComputeType<T>::type;
+using compute_t = std::conditional_t<std::is_integral_v<T>, std::int64_t, accumulate_t<T>>;
+
+// The two letters of the op rows in functors.h: F takes floating types only, A takes any number.
+inline constexpr bool kOnlyF = true;
+inline constexpr bool kOnlyA = false;
+template <bool kFloatingOnly, class T>
+inline constexpr bool kTakes = !kFloatingOnly || std::is_floating_point_v<compute_t<T>>;
 
 // A constant of an op in the compute type; integers saturate, so that clamp(-inf, 3) works.
 template <class C>

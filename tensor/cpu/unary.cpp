@@ -25,14 +25,9 @@ void run(T* out, const T* x, std::int64_t out_step, std::int64_t x_step, std::in
 
 template <class T, bool kFloatingOnly, class Op>
 Run<T> pick_one() {
-  if constexpr (kFloatingOnly && !std::is_floating_point_v<compute_t<T>>) {
-    return nullptr;
-  } else {
-    return &run<Op, T>;
-  }
+  if constexpr (kTakes<kFloatingOnly, T>) return &run<Op, T>;
+  return nullptr;
 }
-constexpr bool kOnlyF = true;
-constexpr bool kOnlyA = false;
 
 template <class T>
 Run<T> pick(UnaryOp op) {
