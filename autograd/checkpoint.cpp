@@ -34,9 +34,11 @@ class CheckpointNode final : public Node {
   void backward(std::span<const Tensor> grads, std::span<Tensor> input_grads) override {
     if (!grads[0].defined()) return;
     std::vector<Tensor> copies;
+    std::vector<Edge> wanted;
     for (std::size_t i = 0; i < inputs.size(); i++) {
       Tensor copy = raw::detach(inputs[i].unpack(*this));
       if (needs_input_grad(static_cast<int>(i))) copy.requires_grad_();
+      wanted.push_back(edge_to(copy));
       copies.push_back(std::move(copy));
     }
     Tensor output;
@@ -50,10 +52,8 @@ class CheckpointNode final : public Node {
     if (!output.requires_grad()) return;
     Edge root = edge_to(output);
     output = Tensor();
-    Engine::run(std::span(&root, 1), grads, {});
-    for (std::size_t i = 0; i < copies.size(); i++) {
-      if (needs_input_grad(static_cast<int>(i))) input_grads[i] = copies[i].grad();
-    }
+    std::vector<Tensor> results = Engine::run_for(wanted, true, std::span(&root, 1), grads, {});
+    std::move(results.begin(), results.end(), input_grads.begin());
   }
   void visit_saved(const SavedVisitor& visit) const override {
     for (const SavedTensor& s : inputs) visit("input", s);

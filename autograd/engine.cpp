@@ -60,21 +60,25 @@ void accumulate_into_leaf(const Tensor& leaf, Tensor grad) {
   meta.grad = std::move(grad);
 }
 
-// Where gradients for the caller of gradients() are collected instead of into grad().
+// Gradients that a caller wants handed over instead of added to grad(). Captures nest as runs do: a run inside a node of
+// another one (a checkpoint) offers each gradient to its own capture and to the outer ones.
 struct Capture {
   std::span<const Edge> wanted;
   std::span<Tensor> results;
-  // True when the edge is one of the wanted ones.
+  bool other_leaves;  // leaves that nobody wants receive their gradient as usual
+  const Capture* outer;
+
+  // Hands `grad` to everyone who wants this edge; true when it must not go into the leaf as well.
   bool take(const Edge& edge, const Tensor& grad) const {
-    bool found = false;
+    bool taken = !other_leaves;
     for (std::size_t i = 0; i < wanted.size(); i++) {
       bool same = edge.node ? wanted[i].node == edge.node && wanted[i].output == edge.output
                             : wanted[i].leaf.defined() && wanted[i].leaf.is_same(edge.leaf);
       if (!same) continue;
       accumulate(results[i], grad);
-      found = true;
+      taken = true;
     }
-    return found;
+    return (outer && outer->take(edge, grad)) || taken;
   }
 };
 thread_local const Capture* capture = nullptr;
@@ -99,9 +103,9 @@ void Engine::run(std::span<const Edge> roots, std::span<const Tensor> grads, con
   auto earlier = [](const Node* a, const Node* b) { return a->sequence() < b->sequence(); };
 
   auto send = [&](const Edge& edge, Tensor grad) {
-    if (capture) capture->take(edge, grad);
+    bool taken = capture && capture->take(edge, grad);
     if (!edge.node) {
-      if (!capture) accumulate_into_leaf(edge.leaf, std::move(grad));
+      if (!taken) accumulate_into_leaf(edge.leaf, std::move(grad));
       return;
     }
     Node* node = edge.node.get();
@@ -162,6 +166,19 @@ void Engine::run(std::span<const Edge> roots, std::span<const Tensor> grads, con
   }
 }
 
+std::vector<Tensor> Engine::run_for(std::span<const Edge> wanted, bool other_leaves, std::span<const Edge> roots,
+                                    std::span<const Tensor> grads, const BackwardOptions& options) {
+  std::vector<Tensor> results(wanted.size());
+  Capture mine{wanted, results, other_leaves, capture};
+  struct Restore {
+    const Capture* former;
+    ~Restore() { capture = former; }
+  } restore{capture};
+  capture = &mine;
+  run(roots, grads, options);
+  return results;
+}
+
 namespace {
 
 Tensor seed_gradient(const Tensor& output, const Tensor& gradient) {
@@ -197,17 +214,9 @@ std::vector<Tensor> gradients(const Tensor& output, const std::vector<Tensor>& i
     LIMPID_CHECK(input.requires_grad(), AutogradError, "[gradients] ", input, " does not require a gradient");
     wanted.push_back(edge_to(input));
   }
-  std::vector<Tensor> results(inputs.size());
-  Capture mine{wanted, results};
-  struct Restore {
-    const Capture* former;
-    ~Restore() { capture = former; }
-  } restore{capture};
-  capture = &mine;
   Edge root = edge_to(output);
   Tensor grads[1] = {std::move(seed)};
-  Engine::run(std::span(&root, 1), grads, {.retain_graph = retain_graph});
-  return results;
+  return Engine::run_for(wanted, false, std::span(&root, 1), grads, {.retain_graph = retain_graph});
 }
 
 }  // namespace limpid
