@@ -12,7 +12,7 @@ namespace limpid {
 using CheckpointFunction = std::function<Tensor(const std::vector<Tensor>&)>;
 
 // Runs function(inputs). Parameters used inside receive their gradients during backward. `function` must give the same
-// result when called again, and must not update state (batch-norm running statistics would move twice).
+// result when called again, and update no state of its own while is_recomputing() (BatchNorm keeps to that).
 Tensor checkpoint(const CheckpointFunction& function, const std::vector<Tensor>& inputs);
 
 // True while a checkpoint recomputes its forward: layers with running statistics leave them alone.

@@ -1,5 +1,6 @@
 #include <limpid/nn/norm.h>
 
+#include <limpid/autograd/checkpoint.h>
 #include <limpid/nn/init.h>
 
 namespace limpid::nn {
@@ -48,7 +49,8 @@ Tensor BatchNorm::forward(const Tensor& x) {
   check_input(x);
   LIMPID_CHECK(x.size(1) == options_.num_features, ShapeError, "[", type_name(), "] expects ", options_.num_features,
                " channels, input is ", x);
-  bool update = training() && options_.track_running_stats;
+  // A checkpoint that runs its forward again must not count the batch twice.
+  bool update = training() && options_.track_running_stats && !is_recomputing();
   bool use_batch = training() || !options_.track_running_stats;
   if (use_batch) {
     std::int64_t count = x.numel() / options_.num_features;

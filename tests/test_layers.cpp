@@ -2,6 +2,7 @@
 #include <functional>
 #include <set>
 
+#include <limpid/autograd/checkpoint.h>
 #include <limpid/nn/activation.h>
 #include <limpid/nn/containers.h>
 #include <limpid/nn/conv.h>
@@ -402,4 +403,15 @@ TEST_CASE("empty batches pass") {
         Shape{0, 2, 3, 3});
   CHECK(MaxPool2d(2)(zeros({0, 3, 4, 4})).shape() == Shape{0, 3, 2, 2});
   CHECK(ReLU()(zeros({0, 3})).shape() == Shape{0, 3});
+}
+
+TEST_CASE("a recomputed forward does not move the running statistics a second time") {
+  nn::BatchNorm1d bn({.num_features = 3});
+  Tensor x = rand({5, 3}, {.requires_grad = true});
+  Tensor y = checkpoint([&](const std::vector<Tensor>& in) { return bn(in[0]); }, {x});
+  auto mean = bn.running_mean.to_vector<double>();
+  CHECK(bn.num_batches_tracked.item_int() == 1);
+  sum(square(y)).backward();
+  CHECK(bn.running_mean.to_vector<double>() == mean);
+  CHECK(bn.num_batches_tracked.item_int() == 1);
 }
