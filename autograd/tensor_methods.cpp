@@ -11,7 +11,7 @@ Tensor& Tensor::requires_grad_(bool on) {
   LIMPID_CHECK(is_leaf(), AutogradError, "[requires_grad_] only leaves can be changed, ", *this, " is the result of ",
                grad_fn_name(), "; use detach()");
   LIMPID_CHECK(!on || is_floating(dtype()), DTypeError, "[requires_grad_] only floating tensors have gradients, got ", *this);
-  impl_->requires_grad = on;
+  impl()->requires_grad = on;
   return *this;
 }
 

@@ -1,14 +1,15 @@
 #include <limpid/tensor/tensor.h>
 
+#include <limpid/base/scope.h>
 #include <limpid/tensor/raw.h>
 
 namespace limpid {
 
-std::int64_t Tensor::size(std::int64_t d) const { return impl_->shape[normalize_dim("size", d, dim())]; }
-std::int64_t Tensor::stride(std::int64_t d) const { return impl_->strides[normalize_dim("stride", d, dim())]; }
+std::int64_t Tensor::size(std::int64_t d) const { return impl()->shape[normalize_dim("size", d, dim())]; }
+std::int64_t Tensor::stride(std::int64_t d) const { return impl()->strides[normalize_dim("stride", d, dim())]; }
 
 bool Tensor::is_contiguous(MemoryFormat format) const {
-  return limpid::is_contiguous(impl_->shape, impl_->strides, format);
+  return limpid::is_contiguous(impl()->shape, impl()->strides, format);
 }
 
 bool Tensor::is_dense() const {
@@ -17,9 +18,9 @@ bool Tensor::is_dense() const {
   int order[kMaxDims];
   int rank = 0;
   for (int i = 0; i < dim(); i++) {
-    if (impl_->shape[i] == 1) continue;
+    if (impl()->shape[i] == 1) continue;
     int at = rank++;
-    while (at > 0 && impl_->strides[order[at - 1]] > impl_->strides[i]) {
+    while (at > 0 && impl()->strides[order[at - 1]] > impl()->strides[i]) {
       order[at] = order[at - 1];
       at--;
     }
@@ -27,8 +28,8 @@ bool Tensor::is_dense() const {
   }
   std::int64_t step = 1;
   for (int i = 0; i < rank; i++) {
-    if (impl_->strides[order[i]] != step) return false;
-    step *= impl_->shape[order[i]];
+    if (impl()->strides[order[i]] != step) return false;
+    step *= impl()->shape[order[i]];
   }
   return true;
 }
@@ -72,22 +73,27 @@ template std::vector<std::int32_t> Tensor::to_vector<std::int32_t>() const;
 template std::vector<std::uint8_t> Tensor::to_vector<std::uint8_t>() const;
 
 Tensor& Tensor::set_name(const std::string& text) {
-  impl_->name = intern(text);
-  impl_->storage->set_name(impl_->name);
+  impl()->name = intern(text);
+  impl()->storage->set_name(impl()->name);
   return *this;
 }
 
-const std::string& Tensor::name() const { return name_of(impl_->name); }
+const std::string& Tensor::name() const { return name_of(impl()->name); }
 
 std::string Tensor::describe() const {
   if (!defined()) return "undefined";
   std::string text = to_string(dtype()) + to_string(shape()) + " " + to_string(device());
-  if (impl_->name) text += " '" + name() + "'";
+  if (impl()->name) text += " '" + name() + "'";
   return text;
 }
 
 void Tensor::throw_wrong_type(DType wanted) const {
   LIMPID_THROW(DTypeError, "[data] asked for ", wanted, ", the tensor is ", *this);
+}
+
+void Tensor::throw_undefined() {
+  const std::string& op = name_of(current_scope().op);
+  LIMPID_THROW(ArgumentError, "[", op.empty() ? "tensor" : op, "] an undefined tensor was given where one is needed");
 }
 
 std::string to_string(const Tensor& tensor) { return tensor.describe(); }

@@ -39,20 +39,20 @@ struct TensorImpl final : RefCounted {
 
 class Tensor {
  public:
-  Tensor() = default;  // undefined
+  Tensor() = default;  // undefined: using it as a tensor is an ArgumentError
   explicit Tensor(Ref<TensorImpl> impl) : impl_(std::move(impl)) {}
 
   bool defined() const { return static_cast<bool>(impl_); }
   explicit operator bool() const { return defined(); }
-  const Shape& shape() const { return impl_->shape; }
-  const Strides& strides() const { return impl_->strides; }
+  const Shape& shape() const { return impl()->shape; }
+  const Strides& strides() const { return impl()->strides; }
   std::int64_t size(std::int64_t dim) const;  // negative counts from the end
   std::int64_t stride(std::int64_t dim) const;
-  int dim() const { return impl_->shape.size(); }
-  std::int64_t numel() const { return impl_->numel; }
-  std::size_t nbytes() const { return static_cast<std::size_t>(impl_->numel) * size_of(impl_->dtype); }
-  DType dtype() const { return impl_->dtype; }
-  Device device() const { return impl_->storage->device(); }
+  int dim() const { return impl()->shape.size(); }
+  std::int64_t numel() const { return impl()->numel; }
+  std::size_t nbytes() const { return static_cast<std::size_t>(impl()->numel) * size_of(impl()->dtype); }
+  DType dtype() const { return impl()->dtype; }
+  Device device() const { return impl()->storage->device(); }
   bool is_contiguous(MemoryFormat format = MemoryFormat::contiguous) const;
   // True when the strides cover a dense block in some order of dims (a plain or channels_last tensor, or a permutation).
   bool is_dense() const;
@@ -72,14 +72,14 @@ class Tensor {
     return static_cast<T*>(raw_mutable_data());
   }
   const void* raw_data() const {
-    return static_cast<const char*>(impl_->storage->data()) +
-           static_cast<std::size_t>(impl_->offset) * size_of(impl_->dtype);
+    return static_cast<const char*>(impl()->storage->data()) +
+           static_cast<std::size_t>(impl()->offset) * size_of(impl()->dtype);
   }
   void* raw_mutable_data() {
-    impl_->storage->bump_version();
+    impl()->storage->bump_version();
     return const_cast<void*>(raw_data());
   }
-  std::uint32_t version() const { return impl_->storage->version(); }
+  std::uint32_t version() const { return impl()->storage->version(); }
   // The single element of a one-element tensor. ShapeError when there are more.
   double item() const;
   std::int64_t item_int() const;
@@ -93,8 +93,11 @@ class Tensor {
   // "f32[8,4,32,32] cpu", with the label where there is one.
   std::string describe() const;
 
-  const Ref<TensorImpl>& impl() const { return impl_; }
-  const Ref<Storage>& storage() const { return impl_->storage; }
+  const Ref<TensorImpl>& impl() const {
+    if (LIMPID_UNLIKELY(!impl_)) throw_undefined();
+    return impl_;
+  }
+  const Ref<Storage>& storage() const { return impl()->storage; }
   bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
 
   // ---- autograd (autograd/tensor_methods.cpp)
@@ -144,9 +147,10 @@ class Tensor {
 
  private:
   void check_type(DType wanted) const {
-    if (LIMPID_UNLIKELY(impl_->dtype != wanted)) throw_wrong_type(wanted);
+    if (LIMPID_UNLIKELY(impl()->dtype != wanted)) throw_wrong_type(wanted);
   }
   [[noreturn]] void throw_wrong_type(DType wanted) const;
+  [[noreturn]] static void throw_undefined();
   Ref<TensorImpl> impl_;
 };
 

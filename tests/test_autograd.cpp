@@ -219,6 +219,42 @@ TEST_CASE("checkpoint recomputes: same gradients, fewer bytes kept, same random 
   CHECK(big.grad().to_vector<double>() == out.to_vector<double>());  // the mask of the forward pass
 }
 
+TEST_CASE("a checkpoint inside gradients(), inside a checkpoint, and in gradcheck") {
+  Tensor x = vec({0.4, -0.7}), w = vec({0.5, 1.5});
+  auto inner = [&](const std::vector<Tensor>& in) { return tanh(in[0] * w); };
+  auto outer = [&](const std::vector<Tensor>& in) { return exp(checkpoint(inner, {in[0] * 2.0})) * w; };
+  auto run = [&](bool recompute) { return sum(recompute ? checkpoint(outer, {x}) : outer({x})); };
+  auto plain = gradients(sum(exp(tanh(x * 2.0 * w)) * w), {x, w});
+  auto nested = gradients(run(true), {x, w});
+  CHECK(nested[0].to_vector<double>() == plain[0].to_vector<double>());
+  CHECK(nested[1].to_vector<double>()[0] == doctest::Approx(plain[1].to_vector<double>()[0]));
+  CHECK(!x.grad().defined());
+  CHECK(!w.grad().defined());
+  run(true).backward();
+  CHECK(x.grad().to_vector<double>() == plain[0].to_vector<double>());
+  CHECK(w.grad().to_vector<double>()[1] == doctest::Approx(plain[1].to_vector<double>()[1]));
+  CHECK(gradcheck([&](const std::vector<Tensor>& in) { return checkpoint([](const auto& i) { return tanh(i[0] * i[1]); }, in); },
+                  {vec({0.4, -0.7}), vec({0.5, 1.5})}).ok);
+}
+
+TEST_CASE("an undefined tensor is an error everywhere, never a crash") {
+  Tensor none, x = vec({1, 2});
+  CHECK_THROWS_WITH_AS(add(x, none), doctest::Contains("[add] "), ArgumentError);
+  CHECK_THROWS_AS(relu(none), ArgumentError);
+  CHECK_THROWS_AS(none.shape(), ArgumentError);
+  CHECK_THROWS_AS(none.sum(), ArgumentError);
+  CHECK_THROWS_AS(none.backward(), AutogradError);
+  CHECK_THROWS_AS(none.to_vector<double>(), ArgumentError);
+  CHECK_THROWS_AS(cat({x, none}), ArgumentError);
+  CHECK_THROWS_AS(conv2d(none, none), ArgumentError);
+  CHECK_THROWS_AS(linear(x, none), ArgumentError);
+  CHECK_THROWS_AS(batch_norm(none, none, none, none, none, true), ArgumentError);
+  CHECK_THROWS_AS(cross_entropy(none, none), ArgumentError);
+  CHECK_THROWS_AS(where(none, x, x), ArgumentError);
+  CHECK(!none.requires_grad());
+  CHECK(none.describe() == "undefined");
+}
+
 TEST_CASE("the graph can be listed and drawn, with the bytes each node keeps") {
   Tensor x = rand({8, 16}, {.requires_grad = true});
   x.set_name("x");
