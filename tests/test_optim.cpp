@@ -3,7 +3,7 @@
 #include <limits>
 #include <set>
 
-#include <limpid/memory/role.h>
+#include <limpid/memory/allocator.h>
 #include <limpid/nn/activation.h>
 #include <limpid/nn/containers.h>
 #include <limpid/nn/conv.h>
@@ -229,6 +229,51 @@ TEST_CASE("zero_grad in both modes") {
   CHECK_FALSE(w.grad().defined());
   sgd.step();
   CHECK(w.to_vector<double>() == std::vector<double>{1, 2});
+}
+
+TEST_CASE("zero_grad: the two memory curves") {
+  auto& pool = memory::host_allocator();
+  nn::Sequential model(nn::Linear({.in_features = 30, .out_features = 40}), nn::ReLU(),
+                       nn::Linear({.in_features = 40, .out_features = 7}));
+  optim::SGD sgd(model.parameters(), {.lr = 0.1});
+  Tensor x = rand({11, 30});
+  const std::uint64_t params = 4 * (30 * 40 + 40 + 40 * 7 + 7);
+  auto base = pool.ledger();
+  // Bytes of gradients and live bytes, both above `base`, after zero_grad, forward, backward and step.
+  struct Point {
+    std::uint64_t grad, live;
+    bool operator==(const Point&) const = default;
+  };
+  auto curve = [&](bool set_to_none) {
+    std::vector<Point> points;
+    auto mark = [&] {
+      auto now = pool.ledger();
+      points.push_back({now.role(memory::Role::grad) - base.role(memory::Role::grad), now.live_total - base.live_total});
+    };
+    for (int step = 0; step < 3; step++) {
+      points.clear();
+      sgd.zero_grad(set_to_none);
+      mark();
+      Tensor loss = model(x).mean();
+      mark();
+      loss.backward();
+      mark();
+      loss = Tensor();
+      sgd.step();
+      mark();
+    }
+    return points;
+  };
+  std::vector<Point> none = curve(true), kept = curve(false);
+  // Set to none, gradients exist from backward to the next zero_grad; zeroed in place, they always exist.
+  CHECK(none[0] == Point{0, 0});
+  CHECK(none[1].grad == 0);
+  CHECK(none[2].grad == params);
+  CHECK(none[3] == Point{params, params});
+  CHECK(kept[0] == Point{params, params});
+  CHECK(kept[1] == Point{params, none[1].live + params});
+  CHECK(kept[2] == none[2]);
+  CHECK(kept[3] == none[3]);
 }
 
 TEST_CASE("parameter groups have their own options") {
