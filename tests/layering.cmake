@@ -1,4 +1,5 @@
-# Fails when a file includes a header of a room above its own. Run: cmake -DSOURCE_DIR=. -P tests/layering.cmake
+# Fails when a file includes a header of a room above its own, when a public header shows a third-party one, and when
+# maths is called without std:: (after <cmath>, `exp` of a float is the double one). Run: cmake -DSOURCE_DIR=. -P tests/layering.cmake
 cmake_minimum_required(VERSION 3.25)
 set(rooms base memory tensor autograd nn optim data train)
 set(allowed_base base)
@@ -21,6 +22,14 @@ foreach(room ${rooms})
       string(REGEX REPLACE ".*limpid/([a-z_]+)[/.].*" "\\1" target ${line})
       if(target IN_LIST rooms AND NOT target IN_LIST allowed_${room})
         message(SEND_ERROR "${file}: ${room}/ may not include ${target}/: ${line}")
+        math(EXPR failures "${failures} + 1")
+      endif()
+    endforeach()
+    file(STRINGS ${file} plain_maths REGEX "(^|[^a-zA-Z0-9_:.>])(::)?(exp|expm1|log|log1p|pow|sqrt|tanh|sin|cos|erf|fabs|floor|ceil|round)\\((static_cast<(float|double)>|[a-z_]+ ?[-+*/]|-?[a-z_]\\))")
+    foreach(line ${plain_maths})
+      # Ops of the same names take tensors; maths on numbers lives in the kernels and in functors.h.
+      if(file MATCHES "/functors\\.h$|/tensor/cpu/" AND NOT line MATCHES "//")
+        message(SEND_ERROR "${file}: maths without std::: ${line}")
         math(EXPR failures "${failures} + 1")
       endif()
     endforeach()
