@@ -49,6 +49,8 @@ class CheckpointNode final : public Node {
       PhaseScope phase(Phase::forward);
       output = function_(copies);
     }
+    LIMPID_CHECK(output.defined() && output.shape() == grads[0].shape() && output.dtype() == grads[0].dtype(), AutogradError,
+                 "[checkpoint] the function gave another result when called again: ", output, " for a gradient ", grads[0]);
     if (!output.requires_grad()) return;
     Edge root = edge_to(output);
     output = Tensor();
@@ -71,6 +73,7 @@ class CheckpointNode final : public Node {
 bool is_recomputing() { return recomputing; }
 
 Tensor checkpoint(const CheckpointFunction& function, const std::vector<Tensor>& inputs) {
+  LIMPID_CHECK(function != nullptr, ArgumentError, "[checkpoint] the function is empty");
   if (!grad_enabled()) return function(inputs);
   RandomState random = random_state();
   Tensor output;

@@ -61,13 +61,23 @@ class FunctionNode final : public Node {
     std::vector<Tensor> results = F::backward(context, grads[0]);
     LIMPID_CHECK(results.size() == input_grads.size(), AutogradError, "[", name(), "] backward returned ", results.size(),
                  " gradients for ", input_grads.size(), " tensor arguments");
-    for (std::size_t i = 0; i < results.size(); i++) input_grads[i] = std::move(results[i]);
+    for (std::size_t i = 0; i < results.size(); i++) {
+      LIMPID_CHECK(!results[i].defined() || (results[i].shape() == arguments[i].shape && results[i].dtype() == arguments[i].dtype),
+                   ShapeError, "[", name(), "] backward returned ", results[i], " for argument ", i, ", which is ",
+                   arguments[i].dtype, arguments[i].shape);
+      input_grads[i] = std::move(results[i]);
+    }
   }
   void visit_saved(const SavedVisitor& visit) const override {
     for (const SavedTensor& s : context.saved_) visit("saved", s);
   }
   void release_saved() override { context.saved_.clear(); }
   FunctionContext context;
+  struct Argument {
+    Shape shape;
+    DType dtype;
+  };
+  std::vector<Argument> arguments;  // the tensors among them
 };
 
 template <class F>
@@ -89,6 +99,7 @@ class Function {
           if constexpr (std::is_same_v<Args, Tensor>) {
             record |= grad_enabled() && args.requires_grad();
             node->add_input(args);
+            node->arguments.push_back({args.shape(), args.dtype()});
           }
         }(),
         ...);

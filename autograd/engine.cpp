@@ -18,6 +18,15 @@ void check_gradient_fits(const Tensor& grad, const Tensor& leaf) {
   LIMPID_CHECK(grad.shape() == leaf.shape(), ShapeError, "[backward] gradient ", grad, " does not fit ", leaf);
 }
 
+// What a hook returns takes the gradient's place, so it must look like it; undefined keeps the gradient.
+void call_hook(const GradHook& hook, Tensor& grad) {
+  Tensor replaced = hook(grad);
+  if (!replaced.defined()) return;
+  LIMPID_CHECK(replaced.shape() == grad.shape() && replaced.dtype() == grad.dtype(), ShapeError,
+               "[backward] a hook returned ", replaced, " for the gradient ", grad);
+  grad = std::move(replaced);
+}
+
 // sum += grad, in place when the buffer is ours alone.
 void accumulate(Tensor& sum, Tensor grad) {
   if (!sum.defined()) {
@@ -36,12 +45,9 @@ void accumulate(Tensor& sum, Tensor grad) {
 void accumulate_into_leaf(const Tensor& leaf, Tensor grad) {
   check_gradient_fits(grad, leaf);
   AutogradMeta& meta = get_meta(leaf);
-  for (const GradHook& hook : meta.hooks) {
-    Tensor replaced = hook(grad);
-    if (replaced.defined()) grad = std::move(replaced);
-    check_gradient_fits(grad, leaf);
-  }
+  for (const GradHook& hook : meta.hooks) call_hook(hook, grad);
   if (meta.grad.defined()) {
+    check_gradient_fits(meta.grad, leaf);  // mutable_grad() hands it out
     raw::add_scaled(meta.grad, raw::cast(grad, meta.grad.dtype()), 1.0);
     return;
   }
@@ -146,9 +152,7 @@ void Engine::run(std::span<const Edge> roots, std::span<const Tensor> grads, con
     ScopeGuard guard(scope);
     for (auto& [output, hook] : node->output_hooks_) {
       Tensor& grad = output_grads[output];
-      if (!grad.defined()) continue;
-      Tensor replaced = hook(grad);
-      if (replaced.defined()) grad = std::move(replaced);
+      if (grad.defined()) call_hook(hook, grad);
     }
     input_grads.assign(node->edges_.size(), Tensor());
     node->backward(output_grads, input_grads);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include <limpid/autograd/pair.h>
 #include <limpid/tensor/creation.h>
 #include <limpid/tensor/tensor.h>
 
@@ -122,24 +123,24 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = Tensor
 
 // ---- neural networks
 struct Conv2dOptions {
-  std::pair<std::int64_t, std::int64_t> stride{1, 1};
-  std::pair<std::int64_t, std::int64_t> padding{0, 0};
-  std::pair<std::int64_t, std::int64_t> dilation{1, 1};
+  Pair stride = 1;
+  Pair padding = 0;
+  Pair dilation = 1;
   std::int64_t groups = 1;
 };
 // x [N,C,H,W], weight [K,C/groups,R,S], bias [K] or undefined -> [N,K,OH,OW], channels_last.
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = Tensor(), const Conv2dOptions& options = {});
 struct Pool2dOptions {
-  std::pair<std::int64_t, std::int64_t> kernel_size{2, 2};
-  std::pair<std::int64_t, std::int64_t> stride{0, 0};  // 0 = kernel_size
-  std::pair<std::int64_t, std::int64_t> padding{0, 0};
-  std::pair<std::int64_t, std::int64_t> dilation{1, 1};  // max pooling only
+  Pair kernel_size = 2;
+  Pair stride = 0;  // 0 = kernel_size
+  Pair padding = 0;
+  Pair dilation = 1;  // max pooling only
   bool ceil_mode = false;
   bool count_include_pad = true;  // average pooling only
 };
 Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options = {});
 Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options = {});
-Tensor adaptive_avg_pool2d(const Tensor& x, std::pair<std::int64_t, std::int64_t> output_size);
+Tensor adaptive_avg_pool2d(const Tensor& x, Pair output_size);
 Tensor softmax(const Tensor& x, std::int64_t dim);
 Tensor log_softmax(const Tensor& x, std::int64_t dim);
 // x [N,C] or [N,C,...]; weight, bias, running_* are [C] or undefined. In training the batch's statistics are used and the

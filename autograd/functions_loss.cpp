@@ -4,13 +4,19 @@
 namespace limpid {
 namespace {
 
+void check_reduction(const char* op, Reduction reduction) {
+  LIMPID_CHECK(reduction <= Reduction::sum, ArgumentError, "[", op, "] reduction must be none, mean or sum, got value ",
+               static_cast<int>(reduction));
+}
+
 Tensor reduced(const Tensor& losses, Reduction reduction) {
   switch (reduction) {
     case Reduction::none: return losses;
     case Reduction::mean: return mean(losses);
     case Reduction::sum: return sum(losses);
   }
-  LIMPID_THROW(InternalError, "unknown reduction");
+  check_reduction("loss", reduction);
+  return losses;
 }
 
 void check_same_shape(const char* op, const Tensor& input, const Tensor& target) {
@@ -72,6 +78,7 @@ class CrossEntropyNode final : public Node {
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const CrossEntropyOptions& options) {
   OpScope scope(LIMPID_OP("cross_entropy"));
   check_labels("cross_entropy", logits, labels, options.weight);
+  check_reduction("cross_entropy", options.reduction);
   LIMPID_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1, ArgumentError,
                "[cross_entropy] label_smoothing must be between 0 and 1, got ", options.label_smoothing);
   Tensor rows = class_rows(logits);
@@ -111,6 +118,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const CrossEntr
 
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& labels, const CrossEntropyOptions& options) {
   check_labels("nll_loss", log_probabilities, labels, options.weight);
+  check_reduction("nll_loss", options.reduction);
   Tensor rows = class_rows(log_probabilities);
   Tensor y = raw::reshape(raw::contiguous(labels), {rows.size(0)});
   Tensor counted = ne(y, Scalar(options.ignore_index));

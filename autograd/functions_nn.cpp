@@ -5,6 +5,13 @@
 namespace limpid {
 namespace {
 
+// Positions inside an image are computed in 64 bits; options beyond this could overflow.
+void check_window(const char* op, const char* what, Pair option) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;
+  LIMPID_CHECK(option.h <= kMost && option.w <= kMost, ArgumentError, "[", op, "] ", what, " must be at most ", kMost,
+               ", got ", option.h, "x", option.w);
+}
+
 class Conv2dNode final : public Node {
  public:
   Conv2dNode(const Conv2dDesc& desc) : Node(LIMPID_OP("conv2d")), desc_(desc) {}
@@ -26,11 +33,16 @@ class Conv2dNode final : public Node {
 Conv2dDesc check_conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dOptions& o) {
   LIMPID_CHECK(x.dim() == 4, ShapeError, "[conv2d] input must be [N,C,H,W], got ", x);
   LIMPID_CHECK(w.dim() == 4, ShapeError, "[conv2d] weight must be [K,C/groups,R,S], got ", w);
-  LIMPID_CHECK(o.groups > 0 && o.stride.first > 0 && o.stride.second > 0 && o.dilation.first > 0 && o.dilation.second > 0 &&
-                   o.padding.first >= 0 && o.padding.second >= 0,
+  LIMPID_CHECK(o.groups > 0 && o.stride.h > 0 && o.stride.w > 0 && o.dilation.h > 0 && o.dilation.w > 0 &&
+                   o.padding.h >= 0 && o.padding.w >= 0,
                ArgumentError, "[conv2d] groups, stride and dilation must be positive and padding not negative, got groups ",
-               o.groups, ", stride ", o.stride.first, "x", o.stride.second, ", dilation ", o.dilation.first, "x",
-               o.dilation.second, ", padding ", o.padding.first, "x", o.padding.second);
+               o.groups, ", stride ", o.stride.h, "x", o.stride.w, ", dilation ", o.dilation.h, "x",
+               o.dilation.w, ", padding ", o.padding.h, "x", o.padding.w);
+  check_window("conv2d", "stride", o.stride);
+  check_window("conv2d", "padding", o.padding);
+  check_window("conv2d", "dilation", o.dilation);
+  LIMPID_CHECK(o.groups <= x.size(1) || o.groups == 1, ArgumentError, "[conv2d] ", x.size(1), " input channels do not divide into ",
+               o.groups, " groups");
   LIMPID_CHECK(w.size(1) * o.groups == x.size(1), ShapeError, "[conv2d] weight expects ", w.size(1) * o.groups,
                " input channels, input has ", x.size(1), " (input ", x, ")");
   LIMPID_CHECK(w.size(0) % o.groups == 0, ShapeError, "[conv2d] ", w.size(0), " output channels do not divide into ", o.groups,
@@ -41,8 +53,8 @@ Conv2dDesc check_conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, co
   LIMPID_CHECK(x.dtype() == w.dtype() && is_floating(x.dtype()) && (!bias.defined() || bias.dtype() == x.dtype()), DTypeError,
                "[conv2d] expects one floating dtype, got input ", x, ", weight ", w, ", bias ", bias);
   Conv2dDesc d{.dtype = x.dtype(), .n = x.size(0), .c = x.size(1), .h = x.size(2), .w = x.size(3), .k = w.size(0), .r = w.size(2),
-               .s = w.size(3), .stride_h = o.stride.first, .stride_w = o.stride.second, .pad_h = o.padding.first,
-               .pad_w = o.padding.second, .dil_h = o.dilation.first, .dil_w = o.dilation.second, .groups = o.groups};
+               .s = w.size(3), .stride_h = o.stride.h, .stride_w = o.stride.w, .pad_h = o.padding.h,
+               .pad_w = o.padding.w, .dil_h = o.dilation.h, .dil_w = o.dilation.w, .groups = o.groups};
   std::int64_t span_h = d.dil_h * (d.r - 1) + 1, span_w = d.dil_w * (d.s - 1) + 1;
   LIMPID_CHECK(d.h + 2 * d.pad_h >= span_h && d.w + 2 * d.pad_w >= span_w, ShapeError, "[conv2d] kernel of extent ", span_h, "x",
                span_w, " does not fit the padded input ", d.h + 2 * d.pad_h, "x", d.w + 2 * d.pad_w, " (input ", x, ")");
@@ -83,19 +95,23 @@ std::int64_t pooled_size(std::int64_t in, std::int64_t kernel, std::int64_t stri
 
 Pool2dDesc check_pool2d(const char* op, const Tensor& x, Pool2dOptions o) {
   LIMPID_CHECK(x.dim() == 4 && is_floating(x.dtype()), ShapeError, "[", op, "] input must be a floating [N,C,H,W], got ", x);
-  if (o.stride.first == 0) o.stride.first = o.kernel_size.first;
-  if (o.stride.second == 0) o.stride.second = o.kernel_size.second;
-  LIMPID_CHECK(o.kernel_size.first > 0 && o.kernel_size.second > 0 && o.stride.first > 0 && o.stride.second > 0 &&
-                   o.dilation.first > 0 && o.dilation.second > 0,
-               ArgumentError, "[", op, "] kernel, stride and dilation must be positive, got kernel ", o.kernel_size.first, "x",
-               o.kernel_size.second, ", stride ", o.stride.first, "x", o.stride.second);
-  LIMPID_CHECK(o.padding.first >= 0 && o.padding.second >= 0 && 2 * o.padding.first <= o.kernel_size.first &&
-                   2 * o.padding.second <= o.kernel_size.second,
-               ArgumentError, "[", op, "] padding must be between 0 and half the kernel, got ", o.padding.first, "x", o.padding.second,
-               " for kernel ", o.kernel_size.first, "x", o.kernel_size.second);
-  Pool2dDesc d{.n = x.size(0), .c = x.size(1), .h = x.size(2), .w = x.size(3), .kernel_h = o.kernel_size.first,
-               .kernel_w = o.kernel_size.second, .stride_h = o.stride.first, .stride_w = o.stride.second, .pad_h = o.padding.first,
-               .pad_w = o.padding.second, .dil_h = o.dilation.first, .dil_w = o.dilation.second,
+  if (o.stride.h == 0) o.stride.h = o.kernel_size.h;
+  if (o.stride.w == 0) o.stride.w = o.kernel_size.w;
+  LIMPID_CHECK(o.kernel_size.h > 0 && o.kernel_size.w > 0 && o.stride.h > 0 && o.stride.w > 0 &&
+                   o.dilation.h > 0 && o.dilation.w > 0,
+               ArgumentError, "[", op, "] kernel, stride and dilation must be positive, got kernel ", o.kernel_size.h, "x",
+               o.kernel_size.w, ", stride ", o.stride.h, "x", o.stride.w);
+  check_window(op, "kernel", o.kernel_size);
+  check_window(op, "stride", o.stride);
+  check_window(op, "padding", o.padding);
+  check_window(op, "dilation", o.dilation);
+  LIMPID_CHECK(o.padding.h >= 0 && o.padding.w >= 0 && 2 * o.padding.h <= o.kernel_size.h &&
+                   2 * o.padding.w <= o.kernel_size.w,
+               ArgumentError, "[", op, "] padding must be between 0 and half the kernel, got ", o.padding.h, "x", o.padding.w,
+               " for kernel ", o.kernel_size.h, "x", o.kernel_size.w);
+  Pool2dDesc d{.n = x.size(0), .c = x.size(1), .h = x.size(2), .w = x.size(3), .kernel_h = o.kernel_size.h,
+               .kernel_w = o.kernel_size.w, .stride_h = o.stride.h, .stride_w = o.stride.w, .pad_h = o.padding.h,
+               .pad_w = o.padding.w, .dil_h = o.dilation.h, .dil_w = o.dilation.w,
                .count_include_pad = o.count_include_pad};
   d.oh = pooled_size(d.h, d.kernel_h, d.stride_h, d.pad_h, d.dil_h, o.ceil_mode);
   d.ow = pooled_size(d.w, d.kernel_w, d.stride_w, d.pad_w, d.dil_w, o.ceil_mode);
@@ -164,13 +180,13 @@ Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options) {
   return record_simple(LIMPID_OP("avg_pool2d"), x, std::move(y), AvgPoolBack{desc, false});
 }
 
-Tensor adaptive_avg_pool2d(const Tensor& x, std::pair<std::int64_t, std::int64_t> size) {
+Tensor adaptive_avg_pool2d(const Tensor& x, Pair size) {
   OpScope scope(LIMPID_OP("adaptive_avg_pool2d"));
   LIMPID_CHECK(x.dim() == 4 && is_floating(x.dtype()) && x.size(2) > 0 && x.size(3) > 0, ShapeError,
                "[adaptive_avg_pool2d] input must be a floating [N,C,H,W] with H, W > 0, got ", x);
-  LIMPID_CHECK(size.first > 0 && size.second > 0, ArgumentError, "[adaptive_avg_pool2d] output size must be positive, got ",
-               size.first, "x", size.second);
-  Pool2dDesc desc{.n = x.size(0), .c = x.size(1), .h = x.size(2), .w = x.size(3), .oh = size.first, .ow = size.second};
+  LIMPID_CHECK(size.h > 0 && size.w > 0, ArgumentError, "[adaptive_avg_pool2d] output size must be positive, got ",
+               size.h, "x", size.w);
+  Pool2dDesc desc{.n = x.size(0), .c = x.size(1), .h = x.size(2), .w = x.size(3), .oh = size.h, .ow = size.w};
   Tensor y = empty_pooled(desc, x, x.dtype());
   kernels_for(x.device()).adaptive_avg_pool2d(desc, y, raw::packed(x));
   return record_simple(LIMPID_OP("adaptive_avg_pool2d"), x, std::move(y), AvgPoolBack{desc, true});
@@ -197,6 +213,7 @@ class SoftmaxNode final : public Node {
 Tensor any_softmax(NameId name, const Tensor& x, std::int64_t dim, bool log) {
   OpScope scope(name);
   LIMPID_CHECK(is_floating(x.dtype()), DTypeError, "[", name_of(name), "] expects a floating dtype, got ", x);
+  normalize_dim(name_of(name).c_str(), dim, x.dim());
   Tensor y = raw::softmax(x, dim, log);
   if (any_requires_grad({&x})) {
     auto node = make_ref<SoftmaxNode>(name, dim, log);

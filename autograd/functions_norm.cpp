@@ -51,12 +51,20 @@ void update_running(Tensor& running, const Tensor& batch, double momentum) {
   raw::copy(running, raw::binary(BinaryOp::add, kept, fresh));
 }
 
+void check_eps(const char* op, double eps) {
+  LIMPID_CHECK(eps >= 0 && std::isfinite(eps), ArgumentError, "[", op, "] eps must be a number >= 0, got ", eps);
+}
+
 }  // namespace
 
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor running_mean, Tensor running_var,
                   bool training, double momentum, double eps) {
   OpScope scope(LIMPID_OP("batch_norm"));
   LIMPID_CHECK(x.dim() >= 2 && is_floating(x.dtype()), ShapeError, "[batch_norm] input must be a floating [N,C,...], got ", x);
+  check_eps("batch_norm", eps);
+  LIMPID_CHECK(momentum >= 0 && momentum <= 1, ArgumentError, "[batch_norm] momentum must be between 0 and 1, got ", momentum);
+  LIMPID_CHECK(!running_mean.defined() || !running_var.defined() || !raw::shares_memory(running_mean, running_var), ArgumentError,
+               "[batch_norm] running_mean and running_var share memory: ", running_mean, " and ", running_var);
   std::int64_t channels = x.size(1);
   check_channel_vector("batch_norm", "weight", weight, channels);
   check_channel_vector("batch_norm", "bias", bias, channels);
@@ -164,6 +172,7 @@ Tensor row_norm(NameId name, const Tensor& x, const RowNormShape& g, const Tenso
 }  // namespace
 
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, const Tensor& bias, double eps) {
+  check_eps("layer_norm", eps);
   int lead = x.dim() - normalized_shape.size();
   bool fits = normalized_shape.size() > 0 && lead >= 0;
   for (int i = 0; fits && i < normalized_shape.size(); i++) fits = x.shape()[lead + i] == normalized_shape[i];
@@ -177,6 +186,7 @@ Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& 
 }
 
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight, const Tensor& bias, double eps) {
+  check_eps("group_norm", eps);
   LIMPID_CHECK(x.dim() >= 2 && is_floating(x.dtype()), ShapeError, "[group_norm] input must be a floating [N,C,...], got ", x);
   std::int64_t channels = x.size(1);
   LIMPID_CHECK(groups > 0 && channels % groups == 0, ArgumentError, "[group_norm] ", channels, " channels do not divide into ",

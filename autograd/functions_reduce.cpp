@@ -108,6 +108,7 @@ Tensor mean(const Tensor& x, const std::vector<std::int64_t>& dims, bool keepdim
 // var = sum (x - mean)^2 / (n - correction), composed.
 Tensor var(const Tensor& x, const std::vector<std::int64_t>& dims, std::int64_t correction, bool keepdim) {
   LIMPID_CHECK(is_floating(x.dtype()), DTypeError, "[var] expects a floating dtype, got ", x.dtype());
+  LIMPID_CHECK(correction >= 0, ArgumentError, "[var] correction must not be negative, got ", correction);
   Shape kept = keepdim_shape("var", x, dims);
   std::int64_t count = x.numel() / std::max<std::int64_t>(kept.numel(), 1);
   Tensor centred = sub(x, mean(x, dims, true));

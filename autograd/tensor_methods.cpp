@@ -1,4 +1,6 @@
 // The methods of Tensor that know about autograd.
+#include <cmath>
+
 #include <limpid/autograd/engine.h>
 #include <limpid/autograd/functions.h>
 #include <limpid/autograd/grad_mode.h>
@@ -39,6 +41,7 @@ std::string Tensor::grad_fn_name() const {
 }
 
 void Tensor::register_hook(std::function<Tensor(const Tensor&)> hook) {
+  LIMPID_CHECK(hook != nullptr, ArgumentError, "[register_hook] the hook is empty");
   LIMPID_CHECK(requires_grad(), AutogradError, "[register_hook] ", *this, " does not require a gradient");
   AutogradMeta& meta = get_meta(*this);
   if (meta.grad_fn) {
@@ -82,9 +85,22 @@ Tensor Tensor::mean(const std::vector<std::int64_t>& dims, bool keepdim) const {
 
 namespace {
 void check_in_place(const char* op, const Tensor& x) {
+  LIMPID_CHECK(x.defined(), ArgumentError, "[", op, "] the tensor is undefined");
   LIMPID_CHECK(!(grad_enabled() && x.requires_grad()), AutogradError, "[", op, "] would overwrite ", x,
                " whose gradient is recorded; use the out-of-place form, detach(), or a NoGradGuard");
+  LIMPID_CHECK(!raw::overlaps_itself(x), ArgumentError, "[", op, "] several elements of ", x, " with strides ", x.strides(),
+               " share one place in memory; clone() it first");
 }
+void check_source(const char* op, const Tensor& source) {
+  LIMPID_CHECK(source.defined(), ArgumentError, "[", op, "] the other tensor is undefined");
+  LIMPID_CHECK(!(grad_enabled() && source.requires_grad()), AutogradError, "[", op, "] would lose the gradient of ", source,
+               "; use the out-of-place form, detach(), or a NoGradGuard");
+}
+void check_keeps_kind(const char* op, const Tensor& x, bool fractional, const char* what) {
+  LIMPID_CHECK(is_floating(x.dtype()) || !fractional, DTypeError, "[", op, "] ", what, " does not fit into ", x,
+               "; cast to a floating dtype first");
+}
+bool is_fractional(double value) { return value != std::floor(value); }
 }  // namespace
 
 Tensor& Tensor::fill_(const Scalar& value) {
@@ -94,16 +110,21 @@ Tensor& Tensor::fill_(const Scalar& value) {
 }
 Tensor& Tensor::copy_(const Tensor& source) {
   check_in_place("copy_", *this);
+  check_source("copy_", source);
   raw::copy(*this, source);
   return *this;
 }
 Tensor& Tensor::add_(const Tensor& other, double alpha) {
   check_in_place("add_", *this);
+  check_source("add_", other);
+  check_keeps_kind("add_", *this, is_floating(other.dtype()), "a floating tensor");
+  check_keeps_kind("add_", *this, is_fractional(alpha), "a fractional factor");
   raw::add_scaled(*this, raw::expand("add_", raw::cast(other, dtype()), shape()), alpha);
   return *this;
 }
 Tensor& Tensor::mul_(const Scalar& factor) {
   check_in_place("mul_", *this);
+  check_keeps_kind("mul_", *this, is_fractional(factor.as<double>()), "a fractional factor");
   raw::copy(*this, raw::unary(UnaryOp::mul_scalar, *this, {factor.as<double>(), 0}));
   return *this;
 }

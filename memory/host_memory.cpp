@@ -54,8 +54,8 @@ void HostMemory::set_capacity(std::uint64_t bytes) {
 }
 
 bool HostMemory::fits(std::uint64_t bytes) const {
-  std::uint64_t capacity = capacity_.load(std::memory_order_relaxed);
-  return capacity == 0 || used_.load(std::memory_order_relaxed) + bytes <= capacity;
+  // Without a set capacity the machine's memory is it: more would be promised by the system and taken back by killing.
+  return bytes <= mem_info().free;
 }
 
 void* HostMemory::reserve(std::size_t bytes) {

@@ -12,6 +12,7 @@ struct DropoutOptions {
 class Dropout : public Module {
  public:
   explicit Dropout(const DropoutOptions& options = {});
+  explicit Dropout(double p) : Dropout(DropoutOptions{.p = p}) {}
   Tensor forward(const Tensor& x) override;
   std::string type_name() const override { return "Dropout"; }
   std::string describe() const override { return concat("Dropout(p=", options_.p, ")"); }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <limpid/nn/module.h>
-#include <limpid/nn/pair.h>
+#include <limpid/autograd/pair.h>
 
 namespace limpid::nn {
 

@@ -22,6 +22,7 @@ Tensor zeros_like_param(const Tensor& param, const char* state) {
 
 // The kernels walk memory, so a gradient must lie in it as its parameter does.
 Tensor fit_gradient(const Tensor& grad, const Tensor& param) {
+  LIMPID_CHECK(grad.shape() == param.shape(), ShapeError, "[step] gradient ", grad, " does not fit ", param);
   if (grad.dtype() == param.dtype() && grad.strides() == param.strides()) return grad;
   Tensor fitted = raw::empty_like(param);
   raw::copy(fitted, grad);
@@ -54,7 +55,7 @@ void compare_names(const char* optimizer, const char* what, const std::map<std::
 }  // namespace
 
 void Optimizer::add_group(const std::vector<Tensor>& params, const char* const (&states)[kMaxStates]) {
-  LIMPID_CHECK(!params.empty(), ArgumentError, "[", name(), "] group ", groups_.size(), " has no parameters");
+  LIMPID_CHECK(!params.empty(), ArgumentError, "[", name(), "] group ", groups_.size(), " has no parameters (a module's own layers count once it calls register_module)");
   std::unordered_set<const TensorImpl*> known;
   for (const Group& group : groups_)
     for (const Slot& slot : group.slots) known.insert(slot.param.impl().get());

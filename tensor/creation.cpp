@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <numeric>
 
 #include <limpid/tensor/raw.h>
 
@@ -21,6 +20,24 @@ TensorOptions without_grad(TensorOptions options) {
 
 // Blocks of four numbers that `numel` elements take from a generator.
 std::uint64_t blocks_for(std::int64_t numel) { return (static_cast<std::uint64_t>(numel) + 3) / 4; }
+
+// A tensor of T whose i-th element is value(i), cast and moved as `options` ask.
+template <class T, class Value>
+Tensor generated(Tensor out, const TensorOptions& options, Value value) {
+  T* data = out.mutable_data<T>();
+  for (std::int64_t i = 0; i < out.numel(); i++) data[i] = value(i);
+  out = raw::to_device(out, options.device);
+  if (out.dtype() != options.dtype) {
+    Tensor cast = empty(out.shape(), without_grad(options));
+    raw::copy(cast, out);
+    out = cast;
+  }
+  return finish(out, options);
+}
+template <class T, class Value>
+Tensor generated(std::int64_t count, const TensorOptions& options, Value value) {
+  return generated<T>(empty({count}, {.dtype = dtype_of<T>, .device = {}, .role = options.role}), options, value);
+}
 
 void check_floating(const char* op, DType dtype) {
   LIMPID_CHECK(is_floating(dtype), DTypeError, "[", op, "] expects a floating dtype, got ", dtype);
@@ -48,15 +65,7 @@ Tensor from_vector(const std::vector<T>& values, const Shape& shape, const Tenso
                " holds ", shape.numel(), " elements, the vector has ", values.size());
   constexpr DType kSource = std::is_same_v<T, bool> ? DType::boolean : dtype_of<T>;
   Tensor out = empty(shape, {.dtype = kSource, .device = {}, .role = options.role});
-  T* data = static_cast<T*>(out.raw_mutable_data());
-  std::copy(values.begin(), values.end(), data);
-  out = raw::to_device(out, options.device);
-  if (options.dtype != kSource) {
-    Tensor cast = empty(shape, without_grad(options));
-    raw::copy(cast, out);
-    out = cast;
-  }
-  return finish(out, options);
+  return generated<T>(out, options, [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
 }
 template Tensor from_vector(const std::vector<double>&, const Shape&, const TensorOptions&);
 template Tensor from_vector(const std::vector<float>&, const Shape&, const TensorOptions&);
@@ -70,16 +79,13 @@ Tensor arange(double start, double end, double step, const TensorOptions& option
                "[arange] expects finite bounds and a step other than 0, got start ", start, ", end ", end, ", step ", step);
   double count = std::ceil((end - start) / step);
   LIMPID_CHECK(count < 9e15, ArgumentError, "[arange] would have ", count, " elements");
-  std::vector<double> values(count > 0 ? static_cast<std::size_t>(count) : 0);
-  for (std::size_t i = 0; i < values.size(); i++) values[i] = start + static_cast<double>(i) * step;
-  return from_vector(values, {static_cast<std::int64_t>(values.size())}, options);
+  return generated<double>(count > 0 ? static_cast<std::int64_t>(count) : 0, options,
+                           [&](std::int64_t i) { return start + static_cast<double>(i) * step; });
 }
 
 Tensor arange(std::int64_t count, const TensorOptions& options) {
   LIMPID_CHECK(count >= 0, ArgumentError, "[arange] count must not be negative, got ", count);
-  std::vector<std::int64_t> values(static_cast<std::size_t>(count));
-  std::iota(values.begin(), values.end(), std::int64_t{0});
-  return from_vector(values, {count}, options);
+  return generated<std::int64_t>(count, options, [](std::int64_t i) { return i; });
 }
 
 Tensor rand(const Shape& shape, const TensorOptions& options, Generator& generator) {
@@ -97,20 +103,21 @@ Tensor randn(const Shape& shape, const TensorOptions& options, Generator& genera
 }
 
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, const TensorOptions& options, Generator& generator) {
-  LIMPID_CHECK(low < high, ArgumentError, "[randint] expects low < high, got ", low, " and ", high);
-  std::vector<std::int64_t> values(static_cast<std::size_t>(shape.numel()));
-  for (std::int64_t& v : values) v = low + generator.below(high - low);
-  return from_vector(values, shape, options);
+  std::int64_t range = 0;
+  LIMPID_CHECK(low < high && !__builtin_sub_overflow(high, low, &range), ArgumentError,
+               "[randint] expects low < high, less than 2^63 apart, got ", low, " and ", high);
+  LIMPID_CHECK(is_floating(options.dtype) || (Scalar(low).fits(options.dtype) && Scalar(high - 1).fits(options.dtype)),
+               ArgumentError, "[randint] integers in [", low, ", ", high, ") are not all values of ", options.dtype);
+  return generated<std::int64_t>(empty(shape, {.dtype = DType::int64, .device = {}, .role = options.role}), options,
+                                 [&](std::int64_t) { return low + generator.below(range); });
 }
 
 Tensor randperm(std::int64_t n, Generator& generator) {
   LIMPID_CHECK(n >= 0, ArgumentError, "[randperm] n must not be negative, got ", n);
-  std::vector<std::int64_t> values(static_cast<std::size_t>(n));
-  std::iota(values.begin(), values.end(), std::int64_t{0});
-  for (std::int64_t i = n - 1; i > 0; i--) {  // Fisher-Yates
-    std::swap(values[static_cast<std::size_t>(i)], values[static_cast<std::size_t>(generator.below(i + 1))]);
-  }
-  return from_vector(values, {n});
+  Tensor out = arange(n);
+  auto* values = out.mutable_data<std::int64_t>();
+  for (std::int64_t i = n - 1; i > 0; i--) std::swap(values[i], values[generator.below(i + 1)]);  // Fisher-Yates
+  return out;
 }
 
 }  // namespace limpid

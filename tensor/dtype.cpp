@@ -28,6 +28,16 @@ Scalar::Scalar(double v) : kind(Kind::floating), floating(v), integer(0) {
   if (std::isfinite(v) && std::fabs(v) < 9.2e18) integer = static_cast<std::int64_t>(v);
 }
 
+bool Scalar::fits(DType dtype) const {
+  if (is_floating(dtype) || dtype == DType::boolean) return true;
+  if (kind == Kind::floating && !(std::fabs(floating) < 9.2e18)) return false;  // NaN too
+  switch (dtype) {
+    case DType::uint8: return integer >= 0 && integer <= UINT8_MAX;
+    case DType::int32: return integer >= INT32_MIN && integer <= INT32_MAX;
+    default: return true;
+  }
+}
+
 DType promote(DType tensor, const Scalar& scalar) {
   int wanted = static_cast<int>(scalar.kind);
   if (category(tensor) >= wanted) return tensor;

@@ -44,6 +44,8 @@ struct Scalar {
   Scalar(std::size_t v) : Scalar(static_cast<std::int64_t>(v)) {}
   Scalar(float v) : Scalar(static_cast<double>(v)) {}
   Scalar(double v);
+  // True when `dtype` (an integer or bool) has this very value, bool counting any number; floats may lose their fraction.
+  bool fits(DType dtype) const;
   template <class T>
   T as() const {
     if constexpr (std::is_integral_v<T>) {

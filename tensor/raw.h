@@ -38,13 +38,20 @@ Tensor squeeze(const Tensor& x);
 Tensor squeeze(const Tensor& x, std::int64_t dim);
 Tensor unsqueeze(const Tensor& x, std::int64_t dim);
 
+// True when two elements share one place (a stride of 0, say), or may: exact for views, careful for odd strides.
+bool overlaps_itself(const Tensor& x);
+// True when the ranges of memory that the two reach meet.
+bool shares_memory(const Tensor& a, const Tensor& b);
+// True when writing `out` element by element may change elements of `x` that are still to be read.
+bool is_overwritten_by(const Tensor& x, const Tensor& out);
+
 // ---- copies
 Tensor contiguous(const Tensor& x, MemoryFormat format = MemoryFormat::contiguous);
 Tensor clone(const Tensor& x);
 Tensor cast(const Tensor& x, DType dtype);
 Tensor to_device(const Tensor& x, Device device);
-void copy(Tensor& out, const Tensor& x);  // broadcasts x, casts
-void fill(Tensor& out, const Scalar& value);
+void copy(Tensor& out, const Tensor& x);  // broadcasts x, casts; x may share memory with out
+void fill(Tensor& out, const Scalar& value);  // ArgumentError when the dtype cannot hold the value
 Tensor flip(const Tensor& x, const std::vector<std::int64_t>& dims);
 Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim);
 Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, double value);

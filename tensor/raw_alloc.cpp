@@ -91,10 +91,15 @@ Tensor from_blob(void* data, const Shape& shape, const Strides& strides, DType d
   std::int64_t last = 0;  // index of the furthest element
   for (int i = 0; i < shape.size(); i++) {
     LIMPID_CHECK(strides[i] >= 0, ShapeError, "[from_blob] strides must not be negative, got ", strides);
-    last += (shape[i] - 1) * strides[i];
+    std::int64_t reach = 0;
+    bool overflow = shape[i] > 0 && (__builtin_mul_overflow(shape[i] - 1, strides[i], &reach) || __builtin_add_overflow(last, reach, &last));
+    LIMPID_CHECK(!overflow && last < (std::int64_t{1} << 59), ShapeError, "[from_blob] strides ", strides, " for shape ", shape,
+                 " reach further than memory does");
   }
   std::size_t bytes = shape.numel() == 0 ? 0 : static_cast<std::size_t>(last + 1) * size_of(dtype);
   LIMPID_CHECK(data != nullptr || bytes == 0, ArgumentError, "[from_blob] data is null for shape ", shape);
+  LIMPID_CHECK(reinterpret_cast<std::uintptr_t>(data) % size_of(dtype) == 0, ArgumentError, "[from_blob] data for ", dtype,
+               " must be aligned to ", size_of(dtype), " bytes, this is ", reinterpret_cast<std::uintptr_t>(data) % size_of(dtype), " bytes past that");
   return make(shape, strides, dtype, Storage::wrap(data, bytes, kCpu, std::move(deleter)));
 }
 

@@ -38,10 +38,16 @@ Tensor to_device(const Tensor& x, Device device) {
 
 void copy(Tensor& out, const Tensor& x) {
   check_same_device("copy_", out, x);
-  kernels_for(out.device()).copy(out, expand("copy_", x, out.shape()));
+  const Tensor& source = expand("copy_", x, out.shape());
+  kernels_for(out.device()).copy(out, is_overwritten_by(source, out) ? clone(source) : source);
 }
 
-void fill(Tensor& out, const Scalar& value) { kernels_for(out.device()).fill(out, value); }
+void fill(Tensor& out, const Scalar& value) {
+  if (!is_floating(out.dtype())) {
+    LIMPID_CHECK(value.fits(out.dtype()), ArgumentError, "[fill] ", value.as<double>(), " is not a value of ", out.dtype());
+  }
+  kernels_for(out.device()).fill(out, value);
+}
 
 Tensor flip(const Tensor& x, const std::vector<std::int64_t>& dims) {
   std::uint32_t mask = 0;
@@ -86,6 +92,9 @@ Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, double value)
   for (int i = 0; i < padded; i++) {  // pads start at the last dim
     int d = x.dim() - 1 - i;
     std::int64_t before = pads[static_cast<std::size_t>(2 * i)], after = pads[static_cast<std::size_t>(2 * i + 1)];
+    constexpr std::int64_t kMost = std::int64_t{1} << 40;
+    LIMPID_CHECK(before >= -kMost && before <= kMost && after >= -kMost && after <= kMost, ArgumentError, "[pad] dim ", d,
+                 " is padded by more than 2^40 elements, got ", before, " and ", after);
     shape[d] += before + after;
     LIMPID_CHECK(shape[d] >= 0, ShapeError, "[pad] dim ", d, " of ", x.shape(), " would have size ", shape[d]);
     std::int64_t cut_front = std::max<std::int64_t>(-before, 0), cut_back = std::max<std::int64_t>(-after, 0);

@@ -188,7 +188,7 @@ void add_scaled(Tensor& out, const Tensor& x, double alpha) {
   check_same_device("add_scaled", out, x);
   LIMPID_CHECK(out.shape() == x.shape(), ShapeError, "[add_scaled] shapes differ: ", out, " and ", x);
   LIMPID_CHECK(out.dtype() != DType::boolean, DTypeError, "[add_scaled] does not take bool, got ", out);
-  kernels_for(out.device()).add_scaled(out, cast(x, out.dtype()), alpha);
+  kernels_for(out.device()).add_scaled(out, is_overwritten_by(x, out) ? clone(x) : cast(x, out.dtype()), alpha);
 }
 
 bool all_finite(const Tensor& x) {

@@ -1,5 +1,7 @@
 #include <limpid/tensor/tensor.h>
 
+#include <cmath>
+
 #include <limpid/base/scope.h>
 #include <limpid/tensor/raw.h>
 
@@ -46,7 +48,10 @@ double Tensor::item() const {
 
 std::int64_t Tensor::item_int() const {
   LIMPID_CHECK(numel() == 1, ShapeError, "[item] expects a tensor of one element, got ", *this);
-  if (is_floating(dtype())) return static_cast<std::int64_t>(item());
+  if (is_floating(dtype())) {
+    LIMPID_CHECK(std::fabs(item()) < 9.2e18, ArgumentError, "[item_int] ", item(), " is not a 64-bit integer (", *this, ")");
+    return static_cast<std::int64_t>(item());
+  }
   return visit_dtype(dtype(), [&]<class T>() { return static_cast<std::int64_t>(*static_cast<const T*>(raw_data())); });
 }
 

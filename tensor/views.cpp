@@ -3,19 +3,58 @@
 
 namespace limpid::raw {
 
+bool overlaps_itself(const Tensor& x) {
+  if (x.numel() < 2) return false;
+  // By growing stride, each dim must step over all that the smaller ones reach.
+  int order[kMaxDims];
+  int rank = 0;
+  for (int i = 0; i < x.dim(); i++) {
+    if (x.shape()[i] == 1) continue;
+    int at = rank++;
+    while (at > 0 && x.strides()[order[at - 1]] > x.strides()[i]) {
+      order[at] = order[at - 1];
+      at--;
+    }
+    order[at] = i;
+  }
+  std::int64_t reach = 0;
+  for (int i = 0; i < rank; i++) {
+    if (x.strides()[order[i]] <= reach) return true;
+    reach += x.strides()[order[i]] * (x.shape()[order[i]] - 1);
+  }
+  return false;
+}
+
+bool shares_memory(const Tensor& a, const Tensor& b) {
+  if (a.storage() != b.storage() || a.numel() == 0 || b.numel() == 0) return false;
+  auto last = [](const Tensor& t) {
+    std::int64_t at = t.impl()->offset;
+    for (int i = 0; i < t.dim(); i++) at += t.strides()[i] * (t.shape()[i] - 1);
+    return at;
+  };
+  return a.impl()->offset <= last(b) && b.impl()->offset <= last(a);
+}
+
+bool is_overwritten_by(const Tensor& x, const Tensor& out) {
+  if (x.storage() != out.storage()) return false;
+  bool same_places = x.impl()->offset == out.impl()->offset && x.shape() == out.shape() && x.strides() == out.strides();
+  return !same_places && shares_memory(x, out);
+}
+
 Shape infer_shape(const char* op, const Tensor& x, Shape shape) {
   int unknown = -1;
   std::int64_t known = 1;
+  bool overflow = false;
   for (int i = 0; i < shape.size(); i++) {
     if (shape[i] == -1) {
       LIMPID_CHECK(unknown < 0, ShapeError, "[", op, "] only one dim can be -1, got ", shape);
       unknown = i;
     } else {
       LIMPID_CHECK(shape[i] >= 0, ShapeError, "[", op, "] dims must not be negative, got ", shape);
-      known *= shape[i];
+      overflow |= __builtin_mul_overflow(known, shape[i], &known);
     }
   }
-  bool fits = unknown < 0 ? known == x.numel() : known > 0 && x.numel() % known == 0;
+  bool fits = !overflow && (unknown < 0 ? known == x.numel() : known > 0 && x.numel() % known == 0);
   LIMPID_CHECK(fits, ShapeError, "[", op, "] shape ", shape, " does not hold the ", x.numel(), " elements of ", x);
   if (unknown >= 0) shape[unknown] = x.numel() / known;
   return shape;
@@ -84,8 +123,8 @@ Tensor narrow(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_
   LIMPID_CHECK(x.dim() > 0, ShapeError, "[narrow] cannot narrow a 0-d tensor");
   int d = normalize_dim("narrow", dim, x.dim());
   std::int64_t extent = x.shape()[d];
-  LIMPID_CHECK(start >= 0 && length >= 0 && start <= extent - length, IndexError, "[narrow] range [", start, ", ",
-               start + length, ") is outside dim ", d, " of size ", extent);
+  LIMPID_CHECK(start >= 0 && length >= 0 && start <= extent - length, IndexError, "[narrow] ", length,
+               " elements from ", start, " are outside dim ", d, " of size ", extent);
   Shape shape = x.shape();
   shape[d] = length;
   return as_strided(x, shape, x.strides(), x.impl()->offset + start * x.strides()[d]);
@@ -118,6 +157,13 @@ Tensor expand(const char* op, const Tensor& x, const Shape& wanted) {
                  x.shape(), " to ", wanted);
     if (i >= lead && extent == shape[i]) strides[i] = x.strides()[i - lead];
   }
+  std::int64_t numel = 1;
+  bool overflow = false, empty = false;
+  for (std::int64_t dim : shape) {
+    empty |= dim == 0;
+    overflow |= __builtin_mul_overflow(numel, dim, &numel);
+  }
+  LIMPID_CHECK(empty || !overflow, ShapeError, "[", op, "] ", wanted, " has more elements than fit in 63 bits");
   return as_strided(x, shape, strides, x.impl()->offset);
 }
 

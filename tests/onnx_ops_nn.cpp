@@ -22,7 +22,7 @@ struct Window {
   Ints kernel, stride, dilation, before, after;  // pads before and after each dim
   bool ceil_mode = false;
   bool symmetric() const { return before == after; }
-  std::pair<std::int64_t, std::int64_t> pair(const Ints& values) const { return {values[0], values[1]}; }
+  Pair pair(const Ints& values) const { return {values[0], values[1]}; }
   Ints explicit_pads() const { return {before[1], after[1], before[0], after[0]}; }
 };
 

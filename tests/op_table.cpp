@@ -199,8 +199,8 @@ Values naive_conv2d(const Inputs& in, const Conv2dOptions& o) {
   Values bias = in.size() > 2 ? in[2].to_vector<double>() : Values(static_cast<std::size_t>(in[1].size(0)));
   std::int64_t n = in[0].size(0), c = in[0].size(1), h = in[0].size(2), wd = in[0].size(3);
   std::int64_t k = in[1].size(0), cg = in[1].size(1), r = in[1].size(2), s = in[1].size(3);
-  std::int64_t oh = (h + 2 * o.padding.first - o.dilation.first * (r - 1) - 1) / o.stride.first + 1;
-  std::int64_t ow = (wd + 2 * o.padding.second - o.dilation.second * (s - 1) - 1) / o.stride.second + 1;
+  std::int64_t oh = (h + 2 * o.padding.h - o.dilation.h * (r - 1) - 1) / o.stride.h + 1;
+  std::int64_t ow = (wd + 2 * o.padding.w - o.dilation.w * (s - 1) - 1) / o.stride.w + 1;
   Values out;
   for (std::int64_t ni = 0; ni < n; ni++)
     for (std::int64_t ki = 0; ki < k; ki++)
@@ -211,8 +211,8 @@ Values naive_conv2d(const Inputs& in, const Conv2dOptions& o) {
           for (std::int64_t ci = 0; ci < cg; ci++)
             for (std::int64_t ri = 0; ri < r; ri++)
               for (std::int64_t si = 0; si < s; si++) {
-                std::int64_t iy = y * o.stride.first - o.padding.first + ri * o.dilation.first;
-                std::int64_t ix = z * o.stride.second - o.padding.second + si * o.dilation.second;
+                std::int64_t iy = y * o.stride.h - o.padding.h + ri * o.dilation.h;
+                std::int64_t ix = z * o.stride.w - o.padding.w + si * o.dilation.w;
                 if (iy < 0 || ix < 0 || iy >= h || ix >= wd) continue;
                 total += get(x.values, ((ni * c + first + ci) * h + iy) * wd + ix) * get(w.values, ((ki * cg + ci) * r + ri) * s + si);
               }
@@ -230,11 +230,11 @@ Values naive_pool(const Inputs& in, const Pool2dOptions& o, std::int64_t oh, std
       for (std::int64_t z = 0; z < ow; z++) {
         double best = -INFINITY, total = 0;
         std::int64_t count = 0, cells = 0;
-        for (std::int64_t r = 0; r < o.kernel_size.first; r++)
-          for (std::int64_t s = 0; s < o.kernel_size.second; s++) {
-            std::int64_t iy = y * o.stride.first - o.padding.first + r * o.dilation.first;
-            std::int64_t ix = z * o.stride.second - o.padding.second + s * o.dilation.second;
-            if (iy < h + o.padding.first && ix < w + o.padding.second) cells++;
+        for (std::int64_t r = 0; r < o.kernel_size.h; r++)
+          for (std::int64_t s = 0; s < o.kernel_size.w; s++) {
+            std::int64_t iy = y * o.stride.h - o.padding.h + r * o.dilation.h;
+            std::int64_t ix = z * o.stride.w - o.padding.w + s * o.dilation.w;
+            if (iy < h + o.padding.h && ix < w + o.padding.w) cells++;
             if (iy < 0 || ix < 0 || iy >= h || ix >= w) continue;
             double v = get(x, (p * h + iy) * w + ix);
             best = std::max(best, v);

@@ -3,9 +3,8 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 
-namespace limpid::nn {
+namespace limpid {
 
 struct Pair {
   std::int64_t h = 0;
@@ -13,10 +12,9 @@ struct Pair {
   Pair() = default;
   Pair(std::int64_t both) : h(both), w(both) {}
   Pair(std::int64_t height, std::int64_t width) : h(height), w(width) {}
-  operator std::pair<std::int64_t, std::int64_t>() const { return {h, w}; }
   bool operator==(const Pair&) const = default;
 };
 
 inline std::string to_string(Pair pair) { return "(" + std::to_string(pair.h) + ", " + std::to_string(pair.w) + ")"; }
 
-}  // namespace limpid::nn
+}  // namespace limpid
