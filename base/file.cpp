@@ -22,27 +22,45 @@ std::string directory_of(const std::string& path) {
 
 }  // namespace
 
-std::vector<std::uint8_t> read_file(const std::string& path, std::uint64_t max_bytes) {
-  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  LIMPID_CHECK(fd >= 0, IoError, "cannot open ", path, ": ", std::strerror(errno));
-  struct Closer {
-    int fd;
-    ~Closer() { ::close(fd); }
-  } closer{fd};
+int open_regular_file(const std::string& path, int flags) {
+  // O_NONBLOCK: a pipe without a partner must not be waited for. It changes nothing for a regular file.
+  const int fd = ::open(path.c_str(), flags | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0644);
+  const bool no_partner = fd < 0 && errno == ENXIO;
+  LIMPID_CHECK(fd >= 0 || no_partner, IoError, (flags & O_ACCMODE) == O_RDONLY ? "cannot open " : "cannot write ", path,
+               ": ", std::strerror(errno));
   struct stat info {};
-  LIMPID_CHECK(::fstat(fd, &info) == 0, IoError, "cannot stat ", path, ": ", std::strerror(errno));
-  LIMPID_CHECK(S_ISREG(info.st_mode), IoError, path, " is not a regular file");
-  std::uint64_t size = static_cast<std::uint64_t>(info.st_size);
-  LIMPID_CHECK(size <= max_bytes, IoError, path, " has ", size, " bytes, more than the accepted ", max_bytes);
-  std::vector<std::uint8_t> bytes(size);
-  std::uint64_t done = 0;
-  while (done < size) {
-    ssize_t n = ::read(fd, bytes.data() + done, size - done);
+  const bool regular = fd >= 0 && ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+  if (!regular && fd >= 0) ::close(fd);
+  LIMPID_CHECK(regular, IoError, path, " is not a regular file");
+  return fd;
+}
+
+InputFile::InputFile(std::string path) : path_(std::move(path)), descriptor_(open_regular_file(path_, O_RDONLY)) {
+  struct stat info {};
+  if (::fstat(descriptor_, &info) == 0) size_ = static_cast<std::uint64_t>(info.st_size);
+}
+
+InputFile::~InputFile() { ::close(descriptor_); }
+
+void InputFile::read(void* data, std::size_t bytes) {
+  char* p = static_cast<char*>(data);
+  while (bytes > 0) {
+    ssize_t n = ::read(descriptor_, p, std::min(bytes, std::size_t{1} << 30));
     if (n < 0 && errno == EINTR) continue;
-    LIMPID_CHECK(n >= 0, IoError, "cannot read ", path, ": ", std::strerror(errno));
-    LIMPID_CHECK(n > 0, IoError, path, " became shorter while it was read: ", done, " of ", size, " bytes");
-    done += static_cast<std::uint64_t>(n);
+    LIMPID_CHECK(n >= 0, IoError, "cannot read ", path_, ": ", std::strerror(errno));
+    LIMPID_CHECK(n > 0, IoError, path_, " became shorter while it was read: ", done_, " of ", size_, " bytes");
+    p += n;
+    bytes -= static_cast<std::size_t>(n);
+    done_ += static_cast<std::uint64_t>(n);
   }
+}
+
+std::vector<std::uint8_t> read_file(const std::string& path, std::uint64_t max_bytes) {
+  InputFile file(path);
+  LIMPID_CHECK(file.size() <= max_bytes, IoError, path, " has ", file.size(), " bytes, more than the accepted ",
+               max_bytes);
+  std::vector<std::uint8_t> bytes(file.size());
+  file.read(bytes.data(), bytes.size());
   return bytes;
 }
 

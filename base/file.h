@@ -10,6 +10,26 @@
 
 namespace limpid {
 
+// Opens a regular file: an IoError for a folder, a device and a pipe (which is never waited for). `flags` are those of
+// open(2), with O_CREAT the file is made. The caller closes the descriptor.
+int open_regular_file(const std::string& path, int flags);
+
+// A regular file that is read from its start.
+class InputFile {
+ public:
+  explicit InputFile(std::string path);  // IoError as open_regular_file()
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+  std::uint64_t size() const { return size_; }   // when it was opened
+  void read(void* data, std::size_t bytes);      // all of them; IoError when the file has fewer left
+
+ private:
+  std::string path_;
+  int descriptor_;
+  std::uint64_t size_ = 0, done_ = 0;
+};
+
 // The bytes of a file. Throws IoError (cannot open, not a regular file, larger than max_bytes).
 std::vector<std::uint8_t> read_file(const std::string& path, std::uint64_t max_bytes = UINT64_MAX);
 

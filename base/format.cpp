@@ -29,6 +29,24 @@ std::string format_count(std::int64_t count) {
   return digits;
 }
 
+bool is_utf8(std::string_view text) {
+  for (std::size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[i++]);
+    if (lead < 0x80) continue;
+    const int more = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
+    if (lead < 0xC2 || lead > 0xF4) return false;
+    std::uint32_t code = lead & (0x3Fu >> more);
+    for (int k = 0; k < more; k++, i++) {
+      if (i == text.size() || (static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return false;
+      code = (code << 6) | (static_cast<unsigned char>(text[i]) & 0x3Fu);
+    }
+    if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000) || (more == 2 && code < 0x800) ||
+        (more == 3 && code < 0x10000))
+      return false;
+  }
+  return true;
+}
+
 std::uint64_t parse_bytes(const std::string& text, const std::string& what) {
   double value = 0;
   const char* end = text.data() + text.size();
@@ -40,9 +58,12 @@ std::uint64_t parse_bytes(const std::string& text, const std::string& what) {
   if (unit == "MiB" || unit == "M") factor = 1024.0 * 1024;
   if (unit == "GiB" || unit == "G") factor = 1024.0 * 1024 * 1024;
   if (unit == "TiB" || unit == "T") factor = 1024.0 * 1024 * 1024 * 1024;
-  bool ok = parsed.ec == std::errc() && factor > 0 && std::isfinite(value) && value > 0 && value * factor < 9.0e18;
-  LIMPID_CHECK(ok, ArgumentError, what, " must be a positive size such as 8GiB, 512MiB or 1048576, got '", text, "'");
-  return static_cast<std::uint64_t>(std::llround(value * factor));
+  const double bytes = value * factor;
+  LIMPID_CHECK(parsed.ec == std::errc() && factor > 0 && std::isfinite(value) && value > 0, ArgumentError, what,
+               " must be a positive size such as 8GiB, 512MiB or 1048576, got '", text, "'");
+  LIMPID_CHECK(bytes < 9.0e18, ArgumentError, what, " is more than can be counted in bytes: ", text);
+  LIMPID_CHECK(factor > 1 || bytes == std::floor(bytes), ArgumentError, what, " is no whole number of bytes: ", text);
+  return static_cast<std::uint64_t>(std::llround(bytes));
 }
 
 }  // namespace limpid

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace limpid {
 
@@ -10,6 +11,8 @@ namespace limpid {
 std::string format_bytes(std::uint64_t bytes);
 // 1234567 -> "1,234,567".
 std::string format_count(std::int64_t count);
+// True for well-formed UTF-8: no overlong form, no surrogate, nothing above U+10FFFF.
+bool is_utf8(std::string_view text);
 // "8GiB", "512MiB", "64KiB", "1024" or "1024B" -> bytes. Throws ArgumentError naming `what` and the text.
 std::uint64_t parse_bytes(const std::string& text, const std::string& what);
 

@@ -2,22 +2,43 @@
 
 #include <unistd.h>
 
-#include <charconv>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <sstream>
-
-#include <limpid/base/error.h>
 
 namespace limpid::cli {
 namespace {
 
 std::atomic<bool> stop_flag{false};
-static_assert(std::atomic<bool>::is_always_lock_free);
+std::atomic<int> first_signal{0};
+std::atomic<std::int64_t> first_ns{0};  // when it came
+static_assert(std::atomic<std::int64_t>::is_always_lock_free);
 
-extern "C" void on_stop_signal(int) {
-  if (stop_flag.exchange(true)) ::_exit(130);
+std::int64_t now_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// Two signals at once are one wish: a terminal and a shell both send Ctrl-C, a service manager repeats itself.
+constexpr std::int64_t kAgainNs = 1'000'000'000;
+
+extern "C" void on_stop_signal(int signal) {
+  const int saved_errno = errno;
+  int none = 0;
+  if (first_signal.compare_exchange_strong(none, signal)) {
+    first_ns.store(now_ns());
+    stop_flag.store(true);
+    constexpr char kText[] =
+        "\nstopping after this step, with a checkpoint if there is --out; again in a second or later: at once, without\n";
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kText, sizeof kText - 1);
+  } else if (first_ns.load() != 0 && now_ns() - first_ns.load() >= kAgainNs) {
+    ::_exit(128 + signal);
+  }
+  errno = saved_errno;
 }
 
 }  // namespace
@@ -57,10 +78,19 @@ const std::atomic<bool>& stop_on_signals() {
   struct sigaction action {};
   action.sa_handler = on_stop_signal;
   ::sigemptyset(&action.sa_mask);
-  action.sa_flags = SA_RESTART;
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
+  action.sa_flags = SA_RESTART;  // nothing waits without end: files are regular (base/file.h)
+  for (int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(signal, &action, nullptr);
   return stop_flag;
+}
+
+int stop_signal() { return first_signal.load(); }
+
+void print_json(const nlohmann::ordered_json& json) {
+  std::printf("%s\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+}
+
+std::string counted(std::int64_t count, const char* thing) {
+  return concat(format_count(count), " ", thing, count == 1 ? "" : "s");
 }
 
 std::string percent(double fraction) {

@@ -1,12 +1,38 @@
-// What several subcommands share: where data sets are looked for, shapes as text, signals.
+// What several subcommands share: options with whole numbers, where data sets are looked for, shapes as text, signals,
+// results on stdout.
 #pragma once
 
 #include <atomic>
+#include <charconv>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <limpid/base/error.h>
+#include <limpid/base/format.h>
+#include <limpid/memory/allocator.h>
+#include <limpid/memory/oom.h>
+
 namespace limpid::cli {
+
+// Refuses what is no whole number of the type; the parser alone would clamp or wrap it.
+template <class Integer>
+std::string integer_problem(const std::string& text) {
+  Integer value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size() && !text.empty()) return "";
+  return concat("expected a whole number from ", std::numeric_limits<Integer>::min(), " to ",
+                std::numeric_limits<Integer>::max(), ", got ", text);
+}
+
+template <class Integer>
+CLI::Option* add_integer(CLI::App& app, const std::string& name, Integer& value, const std::string& help) {
+  return app.add_option(name, value, help)->check(integer_problem<Integer>, "");
+}
 
 // $LIMPID_DATA (folders separated by ':'), then the system's share/datasets.
 std::vector<std::string> data_search_paths();
@@ -14,9 +40,32 @@ std::vector<std::string> data_search_paths();
 // "3x224x224" -> {3, 224, 224}; ArgumentError otherwise.
 std::vector<std::int64_t> parse_input(const std::string& text);
 
-// The first SIGINT or SIGTERM sets the flag, the second ends the program at once.
+// SIGINT, SIGTERM and SIGHUP set the flag, so that the run ends with a checkpoint. Another one, a second later or more,
+// ends the program at once.
 const std::atomic<bool>& stop_on_signals();
+int stop_signal();  // the one that came, 0 = none
+
+// One JSON object, the last line on stdout. Text that is not UTF-8 (a file name) is shown with replacement characters.
+void print_json(const nlohmann::ordered_json& json);
 
 std::string percent(double fraction);  // 0.9012 -> "90.12 %"
+// 1 -> "1 step", 3 -> "3 steps"
+std::string counted(std::int64_t count, const char* thing);
+
+// Runs `action`; when memory runs out under a cap, the error names the option and what the data takes of it.
+template <class Action>
+auto under_memory_cap(std::uint64_t cap, bool data_counts, Action&& action) {
+  try {
+    return action();
+  } catch (memory::OutOfMemoryError& error) {
+    if (cap > 0 && data_counts) {
+      error.add_context(concat("--memory-cap ", format_bytes(cap), ", of which data set and loader (io) take ",
+                               format_bytes(memory::io_allocator().ledger().peak_reserved), ": "));
+    } else if (cap > 0) {
+      error.add_context(concat("--memory-cap ", format_bytes(cap), " for computing: "));
+    }
+    throw;
+  }
+}
 
 }  // namespace limpid::cli

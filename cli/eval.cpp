@@ -24,13 +24,14 @@ namespace {
 struct EvalOptions {
   std::string checkpoint, model, memory_cap;
   train::TrainSettings settings;
-  bool json = false, quiet = false;
+  bool best = false, json = false, quiet = false;
 };
 
 int run(EvalOptions& o) {
   train::TrainSettings& s = o.settings;
-  if (!o.memory_cap.empty()) memory::host_allocator().set_capacity(parse_bytes(o.memory_cap, "--memory-cap"));
-  train::Checkpoint checkpoint = train::open_checkpoint(o.checkpoint);
+  const std::uint64_t cap = o.memory_cap.empty() ? 0 : parse_bytes(o.memory_cap, "--memory-cap");
+  if (cap > 0) memory::host_allocator().set_capacity(cap);
+  train::Checkpoint checkpoint = under_memory_cap(cap, false, [&] { return train::open_checkpoint(o.checkpoint, o.best); });
   if (s.data.empty()) s.data = checkpoint.card.data;
   LIMPID_CHECK(!s.data.empty(), ArgumentError, o.checkpoint, " does not say which data it was trained on: give --data");
   if (s.data_dir.empty() && s.data == checkpoint.settings.data) s.data_dir = checkpoint.settings.data_dir;
@@ -47,21 +48,27 @@ int run(EvalOptions& o) {
   const train::EvaluationData data = train::make_evaluation_data(s, checkpoint.card, data_search_paths());
   std::shared_ptr<nn::Module> model = train::make_model(checkpoint.card);
   train::load_weights(*model, checkpoint.model, o.checkpoint);
+  checkpoint.model.clear();
   data::DataLoader loader(
       data.dataset, {.batch_size = s.batch, .num_workers = static_cast<int>(s.workers), .transform = data.transform});
-  const train::Evaluation result = [&] {
+  const train::Evaluation result = under_memory_cap(cap, false, [&] {
     Progress progress(o.quiet);
     return train::evaluate(*model, loader, checkpoint.card.classes, [&](std::int64_t done, std::int64_t total) {
       progress.on_evaluation("evaluating", done, total);
     });
-  }();
-  std::fprintf(o.json ? stderr : stdout, "%s", train::to_string(result, checkpoint.card.class_names).c_str());
+  });
+  const std::string used = checkpoint.folder.empty() ? o.checkpoint : checkpoint.folder;
+  if (!o.json || !o.quiet) {
+    std::FILE* to = o.json ? stderr : stdout;
+    std::fprintf(to, "model %s of %s on %s (%s)\n%s", checkpoint.card.model.c_str(), used.c_str(), s.data.c_str(),
+                 data.location.c_str(), train::to_string(result, checkpoint.card.class_names).c_str());
+  }
   if (!o.json) return kOk;
 
   using Json = nlohmann::ordered_json;
   Json json;
   json["accuracy"] = result.accuracy;
-  json["loss"] = result.loss;
+  json["loss"] = std::isfinite(result.loss) ? Json(result.loss) : Json();
   json["samples"] = result.samples;
   json["correct"] = result.correct;
   json["seconds"] = result.seconds;
@@ -77,8 +84,8 @@ int run(EvalOptions& o) {
   }
   json["model"] = checkpoint.card.model;
   json["data"] = s.data;
-  json["checkpoint"] = checkpoint.folder.empty() ? o.checkpoint : checkpoint.folder;
-  std::printf("%s\n", json.dump().c_str());
+  json["checkpoint"] = used;
+  print_json(json);
   return kOk;
 }
 
@@ -89,15 +96,18 @@ void add_eval(CLI::App& app, Action& action) {
   auto o = std::make_shared<EvalOptions>();
   o->settings.data.clear();
   train::TrainSettings& s = o->settings;
-  sub->add_option("--checkpoint", o->checkpoint, "Run folder, its ckpt/best, a checkpoint folder or a safetensors file")
+  sub->add_option("--checkpoint", o->checkpoint,
+                  "Run folder (its last checkpoint), RUN/ckpt/best, a checkpoint folder or a safetensors file")
       ->required();
+  sub->add_flag("--best", o->best, "Of a run folder: the checkpoint with the lowest validation loss");
   sub->add_option("--data", s.data, "Data set; default: what the model was trained on");
-  sub->add_option("--data-dir", s.data_dir, "Where the data is; else $LIMPID_DATA, then the system's share/datasets");
+  sub->add_option("--data-dir", s.data_dir, "Where the data is, itself or in a folder of its name; without it: $LIMPID_DATA, the "
+                  "system's share/datasets. A folder has test/CLASS/IMAGE.jpg, or val/");
   sub->add_option("--model", o->model, "For weight files that do not name their model");
-  sub->add_option("--batch", s.batch, "Samples at a time")->capture_default_str();
-  sub->add_option("--limit", s.limit, "Use this many samples (0 = all)")->capture_default_str();
-  sub->add_option("--threads", s.threads, "Compute threads (0 = all cores)")->capture_default_str();
-  sub->add_option("--workers", s.workers, "Loader threads")->capture_default_str();
+  add_integer(*sub, "--batch", s.batch, "Samples at a time")->capture_default_str();
+  add_integer(*sub, "--limit", s.limit, "Use a seeded random subset of this many samples (0 = all)")->capture_default_str();
+  add_integer(*sub, "--threads", s.threads, "Compute threads (0 = all cores)")->capture_default_str();
+  add_integer(*sub, "--workers", s.workers, "Loader threads")->capture_default_str();
   sub->add_option("--device", s.device, "cpu")->capture_default_str();
   sub->add_option("--memory-cap", o->memory_cap, "Limit of the memory for computing, e.g. 512MiB");
   sub->add_flag("--skip-broken", s.skip_broken, "folder: leave out images that cannot be read");
@@ -106,7 +116,7 @@ void add_eval(CLI::App& app, Action& action) {
   sub->footer(
       "Examples:\n"
       "  limpid eval --checkpoint run --data fashion-mnist\n"
-      "  limpid eval --checkpoint run/ckpt/best --json\n"
+      "  limpid eval --checkpoint run --best --json\n"
       "  limpid eval --checkpoint weights.safetensors --model lenet --data fashion-mnist");
   sub->callback([o, &action] { action = [o] { return run(*o); }; });
 }

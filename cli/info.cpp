@@ -41,13 +41,16 @@ int run(const InfoOptions& o) {
   json["models"] = nn::model_names();
   json["datasets"] = nlohmann::ordered_json::object();
   std::string found;
+  bool any = false;
   for (const std::string& name : data::dataset_names()) {
     if (name == "folder" || name == "synthetic") continue;
     const auto place = data::find_dataset(name, o.data_dir, data_search_paths());
+    any |= place.has_value();
     json["datasets"][name] = place ? nlohmann::ordered_json(*place) : nlohmann::ordered_json(nullptr);
     found +=
         "  " + name + std::string(name.size() < 15 ? 15 - name.size() : 1, ' ') + (place ? *place : "not found") + "\n";
   }
+  LIMPID_CHECK(o.data_dir.empty() || any, DataError, "--data-dir ", o.data_dir, " holds none of the data sets");
   std::FILE* to = o.json ? stderr : stdout;
   std::fprintf(to, "limpid %s (%s, %s)\n", LIMPID_VERSION, machine.build.c_str(), machine.compiler.c_str());
   std::fprintf(to, "system        %s\n", machine.system.c_str());
@@ -58,7 +61,7 @@ int run(const InfoOptions& o) {
   std::fprintf(to, "cuda toolkit  %s\n", toolkit.empty() ? "not found when built" : toolkit.c_str());
   std::fprintf(to, "gpus          none in this build\n");
   std::fprintf(to, "data sets\n%s", found.c_str());
-  if (o.json) std::printf("%s\n", json.dump().c_str());
+  if (o.json) print_json(json);
   return kOk;
 }
 
@@ -67,7 +70,7 @@ int run(const InfoOptions& o) {
 void add_info(CLI::App& app, Action& action) {
   CLI::App* sub = app.add_subcommand("info", "Build, machine and data sets found");
   auto o = std::make_shared<InfoOptions>();
-  sub->add_option("--data-dir", o->data_dir, "Look here for data sets first");
+  sub->add_option("--data-dir", o->data_dir, "Look for data sets here and nowhere else");
   sub->add_flag("--json", o->json, "Last line on stdout: one JSON object");
   sub->callback([o, &action] { action = [o] { return run(*o); }; });
 }

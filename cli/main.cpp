@@ -1,8 +1,18 @@
 // The limpid command: parses, runs one subcommand, and turns errors into exit codes.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <iostream>
 #include <new>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -15,9 +25,37 @@
 namespace limpid::cli {
 namespace {
 
-int report(const char* what, int code) {
-  std::fprintf(stderr, "limpid: %s\n", what);
+int report(const std::string& what, int code) {
+  std::fprintf(stderr, "limpid: %s\n", what.c_str());
   return code;
+}
+
+// A closed descriptor would be given to the next file that is opened, and progress written into that file. A closed
+// stdout stays one that cannot be written.
+void open_standard_files() {
+  for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
+    if (::open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY) != fd) ::_exit(kBadData);
+  }
+}
+
+// `code`, or the failure to write the results.
+int finish(int code) {
+  std::cout.flush();
+  const bool failed_now = std::fflush(stdout) != 0;
+  const std::string reason = failed_now ? std::strerror(errno) : "write error";
+  if (!failed_now && !std::ferror(stdout) && std::cout) return code;
+  report("cannot write to standard output: " + reason, kBadData);
+  return code == kOk ? kBadData : code;
+}
+
+// The words behind the program's name. `help` is --help, `help train` is `train --help`.
+std::vector<std::string> words_of(int argc, char** argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.empty() || words[0] != "help") return words;
+  words.erase(words.begin());
+  words.push_back("--help");
+  return words;
 }
 
 int run(int argc, char** argv) {
@@ -25,23 +63,34 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", "limpid " LIMPID_VERSION);
   app.require_subcommand(1);
   app.footer(
-      "Exit codes: 0 ok, 1 a check failed, 2 bad arguments, 3 out of memory, 4 bad data or a file that cannot be read "
-      "or "
-      "written.\nProgress goes to stderr, results to stdout; with --json the last line on stdout is one JSON object.");
+      "Exit codes: 0 ok, 1 a check failed, 2 bad arguments, 3 out of memory, 4 bad data or a file that cannot be read\n"
+      "or written (standard output included), 129/130/143 a training run stopped with a checkpoint by a hang-up,\n"
+      "Ctrl-C or SIGTERM. Progress goes to stderr, results to stdout; with --json the last line on stdout is one JSON\n"
+      "object.");
   Action action;
   add_train(app, action);
   add_eval(app, action);
   add_predict(app, action);
   add_info(app, action);
   add_summary(app, action);
+  std::vector<std::string> words = words_of(argc, argv);
+  if (!words.empty() && !words[0].starts_with("-")) {
+    std::string known;
+    bool found = false;
+    for (const CLI::App* sub : std::as_const(app).get_subcommands({})) {
+      found |= sub->get_name() == words[0];
+      known += (known.empty() ? "" : ", ") + sub->get_name();
+    }
+    if (!found) return report("there is no subcommand " + words[0] + "; there are " + known, kBadArguments);
+  }
   try {
-    app.parse(argc, argv);
+    std::reverse(words.begin(), words.end());  // the parser takes them from the back
+    app.parse(words);
   } catch (const CLI::ParseError& e) {
     // Help and version are parse "errors" with code 0.
-    return app.exit(e) == 0 ? kOk : kBadArguments;
+    if (e.get_exit_code() == 0) return app.exit(e);
+    return report(std::string(e.what()) + "; --help lists the options", kBadArguments);
   }
-  // A file-size limit then shows as a failed write, as a full disk does.
-  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return action();
   } catch (const memory::OutOfMemoryError& e) {
@@ -66,4 +115,11 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace limpid::cli
 
-int main(int argc, char** argv) { return limpid::cli::run(argc, argv); }
+int main(int argc, char** argv) {
+  using namespace limpid::cli;
+  open_standard_files();
+  // A file-size limit then shows as a failed write, as a full disk does; so does a pipe that nobody reads.
+  std::signal(SIGXFSZ, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);
+  return finish(run(argc, argv));
+}

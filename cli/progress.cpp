@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include <limpid/base/format.h>
@@ -50,7 +51,7 @@ void Progress::on_step(const train::StepRecord& r) {
   const double samples = static_cast<double>(samples_);
   const std::int64_t in_epoch = r.step - r.epoch * steps_an_epoch_ + 1;
   char text[256];
-  std::snprintf(text, sizeof text, "epoch %lld %s %lld/%lld  loss %.4f  accuracy %.1f %%  %.0f samples/s  memory %s",
+  std::snprintf(text, sizeof text, "epoch %lld %s %lld/%lld  loss %.4f  accuracy %.1f %%  %.0f samples/s  memory without io %s",
                 static_cast<long long>(r.epoch + 1),
                 terminal_ ? bar(static_cast<double>(in_epoch) / static_cast<double>(steps_an_epoch_)).c_str() : "step",
                 static_cast<long long>(in_epoch), static_cast<long long>(steps_an_epoch_), loss_ / samples,
@@ -81,6 +82,10 @@ void Progress::on_epoch(const train::EpochRecord& r) {
   n = std::snprintf(text, sizeof text, "; %.1f s", r.seconds);
   line.append(text, static_cast<std::size_t>(n));
   message(line);
+  if (!std::isfinite(r.train_loss) || (r.validation && !std::isfinite(r.validation->loss))) {
+    warning(concat("the loss of epoch ", r.epoch + 1, " is not finite: the training has diverged; try a lower --lr, ",
+                   "--warmup or --clip"));
+  }
   loss_ = accuracy_ = seconds_ = 0;
   samples_ = 0;
 }
@@ -98,6 +103,11 @@ void Progress::message(const std::string& text) {
   if (quiet_) return;
   clear();
   std::fprintf(stderr, "%s\n", text.c_str());
+}
+
+void Progress::warning(const std::string& text) {
+  clear();
+  std::fprintf(stderr, "limpid: warning: %s\n", text.c_str());
 }
 
 void Progress::draw(const std::string& line) {

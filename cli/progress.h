@@ -18,6 +18,7 @@ class Progress : public train::TrainObserver {
   void on_epoch(const train::EpochRecord& record) override;
   void on_evaluation(const char* what, std::int64_t done, std::int64_t total) override;
   void message(const std::string& text);  // a line of its own
+  void warning(const std::string& text);  // the same, in a quiet run too
 
  private:
   void draw(const std::string& line);

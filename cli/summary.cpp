@@ -64,7 +64,7 @@ int run(const SummaryOptions& o) {
                               {"saved_bytes_fixed", layer.saved_fixed},
                               {"flops_per_sample", layer.flops}});
   }
-  std::printf("%s\n", json.dump().c_str());
+  print_json(json);
   return kOk;
 }
 
@@ -75,9 +75,9 @@ void add_summary(CLI::App& app, Action& action) {
   auto o = std::make_shared<SummaryOptions>();
   sub->add_option("--model", o->model, "mlp, seed, lenet, lenet-bn, resnet9, resnet20, resnet18, resnet50")
       ->capture_default_str();
-  sub->add_option("--batch", o->batch, "Batch size of the totals")->capture_default_str();
+  add_integer(*sub, "--batch", o->batch, "Batch size of the totals")->capture_default_str();
   sub->add_option("--input", o->input, "One sample, CxHxW; default: what the model is usually fed with");
-  sub->add_option("--classes", o->classes, "Outputs")->capture_default_str();
+  add_integer(*sub, "--classes", o->classes, "Outputs")->capture_default_str();
   sub->add_flag("--json", o->json, "Last line on stdout: one JSON object");
   sub->footer("Example:\n  limpid summary --model seed --batch 16 --input 3x224x224 --classes 10");
   sub->callback([o, &action] { action = [o] { return run(*o); }; });

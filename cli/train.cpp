@@ -1,7 +1,12 @@
 // limpid train: the main job, from data to accuracy.
+#include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <system_error>
+#include <type_traits>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -37,17 +42,25 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
     o.bound.push_back({option, [member](const TrainSettings& from, TrainSettings& to) { to.*member = from.*member; }});
     return option;
   };
-  auto add = [&](const char* name, auto member, const char* help) {
-    return keep(sub.add_option(name, s.*member, help)->capture_default_str(), member);
+  auto add = [&]<class T>(const char* name, T TrainSettings::*member, const char* help) {
+    CLI::Option* option;
+    if constexpr (std::is_same_v<T, std::int64_t> || std::is_same_v<T, std::uint64_t>) {
+      option = add_integer(sub, name, s.*member, help);
+    } else {
+      option = sub.add_option(name, s.*member, help);
+    }
+    return keep(option->capture_default_str(), member);
   };
   auto flag = [&](const char* name, bool TrainSettings::*member, const char* help) {
     return keep(sub.add_flag(name, s.*member, help), member);
   };
-  add("--data", &TrainSettings::data, "fashion-mnist, mnist, cifar10, folder (one folder a class) or synthetic")
+  add("--data", &TrainSettings::data, "fashion-mnist, mnist, cifar10, folder or synthetic. A folder has train/CLASS/IMAGE.jpg (or .png), test/ and val/ "
+      "with the same classes if wanted; without val/ a share of train/ is held out, without train/ the classes lie in "
+      "the folder itself")
       ->group("Data");
-  add("--data-dir", &TrainSettings::data_dir, "Where the data is; else $LIMPID_DATA, then the system's share/datasets")
+  add("--data-dir", &TrainSettings::data_dir, "Where the data is, itself or in a folder of its name; without it: $LIMPID_DATA, the system's share/datasets")
       ->group("Data");
-  add("--limit", &TrainSettings::limit, "Use this many training samples, validation included (0 = all)")->group("Data");
+  add("--limit", &TrainSettings::limit, "Use a seeded random subset of this many training samples, validation included (0 = all)")->group("Data");
   add("--val-fraction", &TrainSettings::val_fraction, "Share of the training samples kept for validation")
       ->group("Data");
   flag("--augment", &TrainSettings::augment, "Random crops, and flips of colour images")->group("Data");
@@ -59,45 +72,39 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
   flag("--skip-broken", &TrainSettings::skip_broken, "folder: leave out images that cannot be read")->group("Data");
   add("--model", &TrainSettings::model, "mlp, seed, lenet, lenet-bn, resnet9, resnet20, resnet18, resnet50")
       ->group("Model");
-  add("--init", &TrainSettings::init, "Start from the weights in this safetensors file (PyTorch's names)")
+  add("--init", &TrainSettings::init, "Start from these weights: a safetensors file (PyTorch's names), run folder or checkpoint")
       ->group("Model");
-  add("--epochs", &TrainSettings::epochs, "Passes over the training samples")->group("Training");
+  add("--epochs", &TrainSettings::epochs, "Passes over the training samples; a run can be lengthened under --schedule constant: --resume --epochs N")->group("Training");
   add("--batch", &TrainSettings::batch, "Samples a step")->group("Training");
   add("--optimizer", &TrainSettings::optimizer, "adam, adamw, sgd or rmsprop")->group("Training");
   add("--lr", &TrainSettings::lr, "Learning rate")->group("Training");
   add("--momentum", &TrainSettings::momentum, "Of sgd and rmsprop")->group("Training");
   add("--weight-decay", &TrainSettings::weight_decay, "Decoupled for adamw, else added to the gradient")
       ->group("Training");
-  add("--schedule", &TrainSettings::schedule, "constant, cosine, step, exponential or onecycle")->group("Training");
-  add("--warmup", &TrainSettings::warmup, "Steps of linear warmup from 0")->group("Training");
+  add("--schedule", &TrainSettings::schedule, "constant; cosine (to 0); step (a tenth after each third of the run); exponential (ends at a hundredth of --lr); "
+      "onecycle (starts at lr/25, rises to --lr in the first 30 %, ends near 0)")->group("Training");
+  add("--warmup", &TrainSettings::warmup, "Steps of linear warmup before the schedule: step k of N has the rate lr k/N, the first one 0")->group("Training");
   add("--clip", &TrainSettings::clip, "Clip the gradients' joint L2 norm (0 = off)")->group("Training");
   add("--label-smoothing", &TrainSettings::label_smoothing, "In [0, 1)")->group("Training");
-  // The parser would wrap a negative number around.
-  add("--seed", &TrainSettings::seed, "Of all random numbers")
-      ->group("Training")
-      ->check(
-          [](const std::string& text) {
-            return text.starts_with("-") ? std::string("must not be negative") : std::string();
-          },
-          "UINT64");
+  add("--seed", &TrainSettings::seed, "Of all random numbers")->group("Training");
   add("--threads", &TrainSettings::threads, "Compute threads (0 = all cores); the numbers do not depend on it")
       ->group("Machine");
   add("--workers", &TrainSettings::workers, "Loader threads; the numbers do not depend on it")->group("Machine");
   add("--device", &TrainSettings::device, "cpu")->group("Machine");
-  keep(sub.add_option("--memory-cap", o.memory_cap, "Limit of the run's memory, e.g. 2GiB"), &TrainSettings::memory_cap)
+  keep(sub.add_option("--memory-cap", o.memory_cap, "Limit of the run's memory, data and loader (io) included, e.g. 2GiB"), &TrainSettings::memory_cap)
       ->group("Machine");
-  add("--out", &TrainSettings::out, "Run folder: settings, logs, checkpoints")->group("Run folder");
+  add("--out", &TrainSettings::out, "Run folder, new or empty: settings, logs, checkpoints; without it nothing is kept")->group("Run folder");
   add("--checkpoint-every", &TrainSettings::checkpoint_every, "Steps between checkpoints inside an epoch (0 = none)")
       ->group("Run folder");
   add("--keep-checkpoints", &TrainSettings::keep_checkpoints, "Newest checkpoints that stay, besides the best")
       ->group("Run folder");
   sub.add_flag("--resume", o.resume, "Go on with the run in --out, bit for bit; options given again must agree")
       ->group("Run folder");
-  sub.add_flag("--overwrite", o.overwrite, "Remove an earlier run in --out first")
+  sub.add_flag("--overwrite", o.overwrite, "Remove an earlier run in --out first: the files that limpid wrote, once data and model are accepted")
       ->group("Run folder")
       ->excludes("--resume");
   sub.add_flag("--json", o.json, "Last line on stdout: one JSON object");
-  sub.add_flag("--quiet", o.quiet, "No progress on stderr");
+  sub.add_flag("--quiet", o.quiet, "No progress on stderr, warnings and errors only");
 }
 
 // The settings to run with: those given, on top of those of the run to resume.
@@ -109,8 +116,9 @@ TrainSettings final_settings(TrainOptions& o) {
     return o.settings;
   }
   LIMPID_CHECK(!o.settings.out.empty(), ArgumentError, "--resume needs --out, the folder of the run");
-  LIMPID_CHECK(train::RunFolder::holds_run(o.settings.out), ArgumentError, "--resume: ", o.settings.out,
-               " holds no run");
+  std::error_code ignored;
+  LIMPID_CHECK(std::filesystem::exists(o.settings.out + "/run.json", ignored), ArgumentError, "--resume: ",
+               o.settings.out, " holds no run");
   TrainSettings settings = train::RunFolder::settings_of(o.settings.out);
   const TrainSettings saved = settings;
   for (const TrainOptions::Bound& b : o.bound) {
@@ -126,21 +134,27 @@ TrainSettings final_settings(TrainOptions& o) {
 
 nlohmann::ordered_json result_json(const train::TrainResult& r, const TrainSettings& s) {
   using Json = nlohmann::ordered_json;
-  auto optional_number = [](bool present, double value) { return present ? Json(value) : Json(nullptr); };
+  // What there is no number for is null, infinity and NaN too.
+  auto number = [](const std::optional<double>& value) { return value && std::isfinite(*value) ? Json(*value) : Json(); };
+  auto of = [&](const std::optional<train::Evaluation>& e, double train::Evaluation::*member) {
+    return e ? number((*e).*member) : Json();
+  };
+  using train::Evaluation;
   Json json;
-  json["test_accuracy"] = optional_number(r.test.has_value(), r.test ? r.test->accuracy : 0);
-  json["test_loss"] = optional_number(r.test.has_value(), r.test ? r.test->loss : 0);
+  json["test_accuracy"] = of(r.test, &Evaluation::accuracy);
+  json["test_loss"] = of(r.test, &Evaluation::loss);
   json["train_seconds"] = r.train_seconds;
-  json["samples_per_second"] = r.samples_per_second;
+  json["samples_per_second"] = r.samples_per_second > 0 ? Json(r.samples_per_second) : Json();
   json["steps"] = r.steps;
   json["epochs"] = r.epochs;
   json["samples"] = r.samples;
-  json["train_loss"] = r.train_loss;
-  json["train_accuracy"] = r.train_accuracy;
-  json["validation_loss"] = optional_number(r.validation.has_value(), r.validation ? r.validation->loss : 0);
-  json["validation_accuracy"] = optional_number(r.validation.has_value(), r.validation ? r.validation->accuracy : 0);
-  json["best_epoch"] = r.best_epoch < 0 ? Json(nullptr) : Json(r.best_epoch);
-  json["best_validation_loss"] = optional_number(r.best_epoch >= 0, r.best_validation_loss);
+  json["train_loss"] = number(r.train_loss);
+  json["train_accuracy"] = number(r.train_accuracy);
+  json["validation_loss"] = of(r.validation, &Evaluation::loss);
+  json["validation_accuracy"] = of(r.validation, &Evaluation::accuracy);
+  json["best_epoch"] = r.best_epoch < 0 ? Json() : Json(r.best_epoch);
+  json["best_validation_loss"] = r.best_epoch < 0 ? Json() : number(r.best_validation_loss);
+  json["diverged"] = r.diverged;
   json["peak_allocated_bytes"] = r.memory.allocated;
   json["peak_reserved_bytes"] = r.memory.reserved;
   const Json memory = Json::parse(train::to_json(r.memory));
@@ -148,7 +162,7 @@ nlohmann::ordered_json result_json(const train::TrainResult& r, const TrainSetti
   json["rounding_at_peak_bytes"] = memory.at("rounding");
   json["peak_at"] = memory.at("at");
   json["parameters"] = r.parameters;
-  json["checkpoint"] = r.checkpoint.empty() ? Json(nullptr) : Json(r.checkpoint);
+  json["checkpoint"] = r.checkpoint.empty() ? Json() : Json(r.checkpoint);
   json["stopped"] = r.stopped;
   json["data"] = s.data;
   json["model"] = s.model;
@@ -158,42 +172,55 @@ nlohmann::ordered_json result_json(const train::TrainResult& r, const TrainSetti
 }
 
 void print_result(const train::TrainResult& r, std::FILE* to) {
-  std::fprintf(to, "%s after %lld steps, %.1f s of training, %.0f samples/s\n", r.stopped ? "stopped" : "done",
-               static_cast<long long>(r.steps), r.train_seconds, r.samples_per_second);
+  std::fprintf(to, "%s after %s, %.1f s of training, %.0f samples/s\n", r.stopped ? "stopped" : "done",
+               counted(r.steps, "step").c_str(), r.train_seconds, r.samples_per_second);
   if (r.validation) {
-    std::fprintf(to, "validation accuracy %s, loss %.4f\n", percent(r.validation->accuracy).c_str(),
-                 r.validation->loss);
+    std::fprintf(to, "validation accuracy %s, loss %.4f%s\n", percent(r.validation->accuracy).c_str(),
+                 r.validation->loss, r.stopped ? concat(" (after epoch ", r.epochs, ")").c_str() : "");
   }
   if (r.test) std::fprintf(to, "test accuracy %s, loss %.4f\n", percent(r.test->accuracy).c_str(), r.test->loss);
+  if (r.diverged) std::fprintf(to, "diverged: the loss is no finite number\n");
   std::fprintf(to, "\n%s", train::to_string(r.memory).c_str());
   if (!r.checkpoint.empty()) std::fprintf(to, "\ncheckpoint %s\n", r.checkpoint.c_str());
 }
 
 int run(TrainOptions& o) {
   const TrainSettings settings = final_settings(o);
-  const std::atomic<bool>& stop = stop_on_signals();
   Progress progress(o.quiet);
-  if (o.overwrite && !settings.out.empty()) train::RunFolder::remove_run(settings.out);
-  LIMPID_CHECK(o.resume || settings.out.empty() || !train::RunFolder::holds_run(settings.out), ArgumentError, "--out ",
-               settings.out, " already holds a run: --resume goes on with it, --overwrite removes it");
+  LIMPID_CHECK(!o.overwrite || !settings.out.empty(), ArgumentError, "--overwrite needs --out, the folder of the run");
+  // What can be seen of the folder is looked at before the data is loaded.
+  if (settings.out.empty()) {
+    progress.message("there is no --out: nothing of this run will be kept");
+  } else if (o.resume) {
+    train::RunFolder::lock(settings.out);
+  } else {
+    train::RunFolder::check_new(settings.out, o.overwrite);
+  }
 
   train::TrainParts parts = train::make_parts(settings, data_search_paths());
   for (const data::SkippedFile& file : parts.skipped)
     progress.message(concat("skipped ", file.path, ": ", file.reason));
+  for (const std::string& warning : parts.warnings) progress.warning(warning);
   progress.message(concat("data   ", settings.data, " (", parts.location, "): ", format_count(parts.training->size()),
                           " training, ", format_count(parts.validation ? parts.validation->size() : 0), " validation, ",
                           format_count(parts.test ? parts.test->size() : 0), " test samples of ", parts.card.input));
   progress.message(concat("model  ", settings.model, ", ", format_count(parts.model->num_parameters()), " parameters; ",
                           settings.optimizer, ", lr ", settings.lr, ", batch ", settings.batch));
-  train::Trainer trainer(settings, std::move(parts), o.resume, &progress);
-  const train::TrainResult result = trainer.run(&stop);
-  if (result.stopped) {
-    progress.message(settings.out.empty() ? "stopped; nothing was kept, there is no --out"
-                                          : "stopped; go on with: limpid train --resume --out " + settings.out);
+  const train::TrainResult result = under_memory_cap(settings.memory_cap, true, [&] {
+    const train::Start start = o.resume      ? train::Start::resume
+                               : o.overwrite ? train::Start::overwrite
+                                             : train::Start::fresh;
+    train::Trainer trainer(settings, std::move(parts), start, &progress);
+    return trainer.run(&stop_on_signals());
+  });
+  if (settings.out.empty()) {
+    progress.message("nothing was kept: there is no --out");
+  } else if (result.stopped) {
+    progress.message("stopped; go on with: limpid train --resume --out " + settings.out);
   }
-  print_result(result, o.json ? stderr : stdout);
-  if (o.json) std::printf("%s\n", result_json(result, settings).dump().c_str());
-  return kOk;
+  if (!o.json || !o.quiet) print_result(result, o.json ? stderr : stdout);
+  if (o.json) print_json(result_json(result, settings));
+  return result.stopped ? 128 + stop_signal() : kOk;
 }
 
 }  // namespace
@@ -206,6 +233,7 @@ void add_train(CLI::App& app, Action& action) {
       "Examples:\n"
       "  limpid train --data fashion-mnist --model lenet --epochs 3 --out run\n"
       "  limpid train --resume --out run\n"
+      "  limpid train --resume --out run --epochs 6\n"
       "  limpid train --data folder --data-dir photos --input 3x64x64 --model resnet9 --augment\n"
       "  limpid train --data cifar10 --model resnet20 --optimizer sgd --lr 0.1 --momentum 0.9 --weight-decay 1e-4 \\\n"
       "               --schedule cosine --warmup 200 --augment --epochs 30");

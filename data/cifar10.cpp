@@ -33,6 +33,10 @@ std::vector<std::string> find_files(const std::string& dir, bool train) {
 
 }  // namespace
 
+std::vector<std::string> cifar10_classes() {
+  return {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"};
+}
+
 std::shared_ptr<ImageArrayDataset> cifar10_files(const std::vector<std::string>& paths) {
   LIMPID_CHECK(!paths.empty(), ArgumentError, "[cifar10] there are no files");
   std::vector<std::vector<std::uint8_t>> files;
@@ -59,10 +63,7 @@ std::shared_ptr<ImageArrayDataset> cifar10_files(const std::vector<std::string>&
     }
     files[f] = {};
   }
-  return std::make_shared<ImageArrayDataset>(std::move(images), std::move(labels),
-                                             std::vector<std::string>{"airplane", "automobile", "bird", "cat", "deer",
-                                                                      "dog", "frog", "horse", "ship", "truck"},
-                                             paths[0]);
+  return std::make_shared<ImageArrayDataset>(std::move(images), std::move(labels), cifar10_classes(), paths[0]);
 }
 
 bool has_cifar10(const std::string& dir, bool train) { return !find_files(dir, train).empty(); }

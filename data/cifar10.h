@@ -16,5 +16,6 @@ std::shared_ptr<ImageArrayDataset> cifar10(const std::string& dir, bool train);
 std::shared_ptr<ImageArrayDataset> cifar10_files(const std::vector<std::string>& paths);
 // True when all files of that half are there.
 bool has_cifar10(const std::string& dir, bool train);
+std::vector<std::string> cifar10_classes();
 
 }  // namespace limpid::data

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include <limpid/base/error.h>
+#include <limpid/base/format.h>
 #include <limpid/tensor/creation.h>
 
 namespace limpid::data {
@@ -33,7 +34,19 @@ std::vector<fs::path> sorted_entries(const fs::path& dir) {
 
 bool hidden(const fs::path& path) { return path.filename().native().starts_with("."); }
 
+bool is_image(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored) && is_image_name(path) && !hidden(path);
+}
+
 }  // namespace
+
+std::vector<std::string> image_files(const std::string& folder) {
+  std::vector<std::string> out;
+  for (const fs::path& file : sorted_entries(folder))
+    if (is_image(file)) out.push_back(file.string());
+  return out;
+}
 
 FolderDataset::FolderDataset(const std::string& root, const FolderOptions& options) : options_(options) {
   LIMPID_CHECK(options.channels == 1 || options.channels == 3, ArgumentError, "[folder] channels is ", options.channels,
@@ -52,8 +65,10 @@ FolderDataset::FolderDataset(const std::string& root, const FolderOptions& optio
     }
     const auto label = static_cast<std::int64_t>(names_.size());
     names_.push_back(folder.filename().string());
+    LIMPID_CHECK(is_utf8(names_.back()), DataError, "[folder] the name of the class folder ", folder.string(),
+                 " is not UTF-8, which the class names in checkpoints are: rename it");
     for (const fs::path& file : sorted_entries(folder)) {
-      if (!fs::is_regular_file(file, ignored_error) || !is_image_name(file) || hidden(file)) {
+      if (!is_image(file)) {
         ignored_++;
         continue;
       }
@@ -92,6 +107,15 @@ FolderDataset::FolderDataset(const std::string& root, const FolderOptions& optio
 }
 
 FolderDataset::~FolderDataset() = default;
+
+std::vector<std::string> FolderDataset::empty_classes() const {
+  std::vector<bool> seen(names_.size());
+  for (const File& file : files_) seen[static_cast<std::size_t>(file.label)] = true;
+  std::vector<std::string> out;
+  for (std::size_t c = 0; c < names_.size(); c++)
+    if (!seen[c]) out.push_back(names_[c]);
+  return out;
+}
 
 void FolderDataset::check_size(const Image& image, const std::string& file) const {
   if (resize_ || options_.height == 0) return;

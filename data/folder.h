@@ -13,6 +13,9 @@
 
 namespace limpid::data {
 
+// The image files (.jpg, .jpeg, .png, whatever the case) in a folder, sorted by name; hidden ones do not count.
+std::vector<std::string> image_files(const std::string& folder);
+
 enum class BrokenImage : std::uint8_t {
   fatal,  // a DataError with the path when the image is read
   skip,   // all images are decoded once at construction, broken ones are left out and listed in skipped()
@@ -42,6 +45,8 @@ class FolderDataset final : public Dataset {
   void write(std::int64_t index, const ExampleSpec& spec, void* input, void* target) const override;
   std::int64_t num_classes() const override { return static_cast<std::int64_t>(names_.size()); }
   std::vector<std::string> class_names() const override { return names_; }
+  // Classes without an image, broken ones left out not counted.
+  std::vector<std::string> empty_classes() const;
   const std::string& path(std::int64_t index) const;
   // Broken images that were left out (BrokenImage::skip), and the count of files that are no images by their name.
   const std::vector<SkippedFile>& skipped() const { return skipped_; }

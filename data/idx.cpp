@@ -160,14 +160,18 @@ bool has_idx_pair(const std::string& dir, bool train) {
   return !find_file(dir, train, "-images-idx3-ubyte").empty() && !find_file(dir, train, "-labels-idx1-ubyte").empty();
 }
 
+std::vector<std::string> fashion_mnist_classes() {
+  return {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"};
+}
+
+std::vector<std::string> mnist_classes() { return {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}; }
+
 std::shared_ptr<ImageArrayDataset> fashion_mnist(const std::string& dir, bool train) {
-  return open_pair(
-      dir, train,
-      {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"});
+  return open_pair(dir, train, fashion_mnist_classes());
 }
 
 std::shared_ptr<ImageArrayDataset> mnist(const std::string& dir, bool train) {
-  return open_pair(dir, train, {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"});
+  return open_pair(dir, train, mnist_classes());
 }
 
 }  // namespace limpid::data

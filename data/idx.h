@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <limpid/data/dataset.h>
 
@@ -17,6 +18,8 @@ Tensor parse_idx(const std::uint8_t* bytes, std::size_t count, const std::string
 // train-images-idx3-ubyte[.gz] and its labels, or the t10k pair, in `dir`. Images are [1,28,28], 10 classes.
 std::shared_ptr<ImageArrayDataset> fashion_mnist(const std::string& dir, bool train);
 std::shared_ptr<ImageArrayDataset> mnist(const std::string& dir, bool train);
+std::vector<std::string> fashion_mnist_classes();
+std::vector<std::string> mnist_classes();
 // True when both files of that half are in `dir`.
 bool has_idx_pair(const std::string& dir, bool train);
 

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::int64_t kGrid = 5;      // a pattern is a kGrid x kGrid map of random numbers, interpolated
 constexpr std::int64_t kMaxShift = 2;  // pixels
+constexpr std::int64_t kMaxPatternPixels = std::int64_t{1} << 28;  // of all classes: 1 GiB
 
 std::uint64_t stream(std::uint64_t seed, std::uint64_t kind, std::uint64_t number) {
   return mix_key(mix_key(seed, kind), number);
@@ -36,9 +37,13 @@ SyntheticDataset::SyntheticDataset(const SyntheticOptions& options) : options_(o
   LIMPID_CHECK(options.channels > 0 && options.height > 0 && options.width > 0 && options.channels <= 1024 &&
                    options.height <= 16384 && options.width <= 16384,
                ArgumentError, "[synthetic] the image size is ", options.channels, "x", options.height, "x",
-               options.width);
-  LIMPID_CHECK(options.classes > 0 && options.classes <= 100000, ArgumentError, "[synthetic] the class count is ",
-               options.classes);
+               options.width, ", expected 1x1x1 to 1024x16384x16384");
+  LIMPID_CHECK(options.classes > 0 && options.classes <= 10000, ArgumentError, "[synthetic] the class count is ",
+               options.classes, ", expected 1 to 10000");
+  const std::int64_t pixels = options.classes * options.channels * options.height * options.width;
+  LIMPID_CHECK(pixels <= kMaxPatternPixels, ArgumentError, "[synthetic] the patterns of ", options.classes,
+               " classes of ", options.channels, "x", options.height, "x", options.width, " have ", pixels,
+               " numbers, more than the accepted ", kMaxPatternPixels);
   LIMPID_CHECK(options.noise >= 0 && std::isfinite(options.noise), ArgumentError, "[synthetic] the noise is ",
                options.noise);
   const std::int64_t height = options.height, width = options.width;

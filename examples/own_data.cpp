@@ -67,7 +67,7 @@ int main(int argc, char** argv) {
   parts.model = nn::make_model("lenet", {.input = {1, 28, 28}, .classes = 2, .seed = settings.seed});
 
   Printer printer;
-  train::Trainer trainer(settings, parts, false, &printer);
+  train::Trainer trainer(settings, parts, train::Start::fresh, &printer);
   const train::TrainResult result = trainer.run();
   std::printf("test accuracy %.1f %%\n\n%s", 100 * result.test->accuracy, to_string(result.memory).c_str());
   return result.test->samples == 400 ? 0 : 1;

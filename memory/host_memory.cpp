@@ -37,12 +37,7 @@ HostMemory::HostMemory(std::string name, std::uint64_t capacity) : name_(std::mo
 
 MemoryInfo HostMemory::mem_info() const {
   std::uint64_t used = used_.load(std::memory_order_relaxed);
-  std::uint64_t total = capacity_.load(std::memory_order_relaxed);
-  if (total == 0) {
-    static const std::uint64_t physical =
-        static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-    total = std::max(physical, used);
-  }
+  const std::uint64_t total = std::max(limit(), used);
   return {total - used, total};
 }
 
@@ -53,9 +48,17 @@ void HostMemory::set_capacity(std::uint64_t bytes) {
   capacity_.store(bytes, std::memory_order_relaxed);
 }
 
+// More than the machine has is refused here: the system would grant it, and kill the program when it is used.
+std::uint64_t HostMemory::limit() const {
+  static const std::uint64_t physical =
+      static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  const std::uint64_t capacity = capacity_.load(std::memory_order_relaxed);
+  return capacity > 0 ? capacity : physical;
+}
+
 bool HostMemory::fits(std::uint64_t bytes) const {
-  // Without a set capacity the machine's memory is it: more would be promised by the system and taken back by killing.
-  return bytes <= mem_info().free;
+  const std::uint64_t most = limit(), used = used_.load(std::memory_order_relaxed);
+  return used <= most && bytes <= most - used;
 }
 
 void* HostMemory::reserve(std::size_t bytes) {

@@ -30,6 +30,7 @@ class HostMemory final : public MemoryDevice {
   void unmap(void* at, std::size_t bytes) override;
 
  private:
+  std::uint64_t limit() const;
   bool fits(std::uint64_t bytes) const;
   std::string name_;
   std::atomic<std::uint64_t> capacity_{0};

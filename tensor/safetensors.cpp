@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <set>
@@ -250,34 +249,29 @@ void save_safetensors(const std::string& path, const std::map<std::string, Tenso
   file.commit();
 }
 
-std::map<std::string, Tensor> load_safetensors(const std::string& path, std::map<std::string, std::string>* metadata) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  LIMPID_CHECK(file.is_open(), IoError, "cannot open ", path);
-  const std::streamoff size = file.tellg();
-  LIMPID_CHECK(size >= 0 && size < INT64_MAX, IoError, path, " is not a regular file");
-  file.seekg(0);
+std::map<std::string, Tensor> load_safetensors(const std::string& path, std::map<std::string, std::string>* metadata,
+                                               memory::Role role) {
+  InputFile file(path);
   std::uint64_t length = 0;
-  LIMPID_CHECK(size >= 8, DataError, "[safetensors] ", path, " has ", static_cast<std::int64_t>(size),
+  LIMPID_CHECK(file.size() >= 8, DataError, "[safetensors] ", path, " has ", file.size(),
                " bytes, not even a header length");
-  file.read(reinterpret_cast<char*>(&length), sizeof length);
+  file.read(&length, sizeof length);
   LIMPID_CHECK(length <= kMaxHeader, DataError, "[safetensors] ", path, ": the header claims ", length,
                " bytes, more than the format's ", kMaxHeader);
-  const std::uint64_t rest = static_cast<std::uint64_t>(size) - 8;
+  const std::uint64_t rest = file.size() - 8;
   LIMPID_CHECK(length <= rest, DataError, "[safetensors] ", path, ": the header claims ", length, " bytes, ", rest,
                " follow in the file");
   std::string text(length, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(length));
-  LIMPID_CHECK(file.good(), IoError, "cannot read ", path);
+  file.read(text.data(), length);
 
   std::map<std::string, std::string> texts;
   std::vector<Entry> entries = HeaderReader(path, rest - length).read(text, &texts);
   std::map<std::string, Tensor> tensors;
   for (const Entry& entry : entries) {  // in file order
-    Tensor tensor = empty(entry.shape, {.dtype = entry.dtype});
+    Tensor tensor = empty(entry.shape, {.dtype = entry.dtype, .role = role});
     if (tensor.nbytes() > 0) {
       char* data = static_cast<char*>(tensor.raw_mutable_data());
-      file.read(data, static_cast<std::streamsize>(tensor.nbytes()));
-      LIMPID_CHECK(file.good(), IoError, "cannot read ", path, ": it became shorter");
+      file.read(data, tensor.nbytes());
       if (entry.dtype == DType::boolean) {
         const auto* bytes = reinterpret_cast<const unsigned char*>(data);
         for (std::size_t i = 0; i < tensor.nbytes(); i++)

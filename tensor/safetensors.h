@@ -19,6 +19,7 @@ void save_safetensors(const std::string& path, const std::map<std::string, Tenso
 // New tensors on the CPU. DataError with the path: header longer than the file or 100 MB, not JSON, unknown dtype, bad
 // shape, offsets out of range, overlapping or leaving holes, size not dtype x shape, a name twice, bytes after the end.
 std::map<std::string, Tensor> load_safetensors(const std::string& path,
-                                               std::map<std::string, std::string>* metadata = nullptr);
+                                               std::map<std::string, std::string>* metadata = nullptr,
+                                               memory::Role role = memory::Role::other);
 
 }  // namespace limpid

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -22,6 +23,8 @@ namespace limpid_test {
 struct CommandOptions {
   rlim_t file_limit = RLIM_INFINITY;  // largest file it may write
   std::string data_path = {};         // $LIMPID_DATA
+  std::optional<std::string> out = {};  // where stdout goes instead of into the result; "" = closed
+  bool close_err = false;
 };
 
 struct CommandResult {
@@ -51,6 +54,11 @@ class Command {
     if (pid_ == 0) {
       ::dup2(::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), 1);
       ::dup2(::open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), 2);
+      if (options.out) {
+        ::close(1);
+        if (!options.out->empty()) ::dup2(::open(options.out->c_str(), O_WRONLY), 1);
+      }
+      if (options.close_err) ::close(2);
       if (options.file_limit != RLIM_INFINITY) {
         rlimit limit{options.file_limit, RLIM_INFINITY};
         ::setrlimit(RLIMIT_FSIZE, &limit);

@@ -391,12 +391,11 @@ TEST_CASE("a run folder is made once") {
   }
   CHECK(RunFolder::settings_of(path) == settings);
   CHECK(contains(error_of([&] { RunFolder::create(path, settings); }), "already holds a run"));
-  CHECK_NOTHROW(RunFolder::resume(path, {{"steps.jsonl", 3}}));
-  CHECK_THROWS_AS(RunFolder::resume(path, {{"steps.jsonl", 4}}), DataError);
-  RunFolder::remove_run(path);
-  CHECK_FALSE(RunFolder::holds_run(path));
-  CHECK_THROWS_AS(RunFolder::settings_of(path), DataError);
-  CHECK_THROWS_AS(RunFolder::resume(path, {}), ArgumentError);
+  CHECK_NOTHROW(RunFolder::resume(path, {{"steps.jsonl", 3}}, settings));
+  CHECK_THROWS_AS(RunFolder::resume(path, {{"steps.jsonl", 4}}, settings), DataError);
   put_text(folder / "file", "");
-  CHECK_THROWS_AS(RunFolder::create(folder / "file/run", settings), ArgumentError);
+  CHECK_THROWS_AS(RunFolder::create(folder / "file/run", settings), IoError);
+  CHECK_THROWS_AS(RunFolder::resume(folder.path(), {}, settings), ArgumentError);
+  CHECK_THROWS_AS(RunFolder::settings_of(folder.path()), DataError);
+  CHECK_THROWS_AS(RunFolder::create(folder.path(), settings), ArgumentError);  // holds a file
 }

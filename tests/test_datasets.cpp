@@ -386,7 +386,7 @@ TEST_CASE("registry: names, places, halves") {
   write_bytes(images + "/1.png", encode_png(pixels.data(), 8, 8, PNG_FORMAT_RGB));
   CHECK(open_dataset({.name = "folder", .data_dir = folder / "images"}).location == folder / "images/train");
   CHECK_THROWS_WITH_AS(open_dataset({.name = "folder", .data_dir = folder / "images", .train = false}),
-                       doctest::Contains("no test or val folder"), DataError);
+                       doctest::Contains("neither a test nor a val folder"), DataError);
   CHECK(open_dataset({.name = "folder", .data_dir = folder / "images/train"}).dataset->size() == 1);
   CHECK_THROWS_AS(open_dataset({.name = "folder"}), ArgumentError);
   CHECK(known_stats("mnist")->mean[0] == 0.1307);

@@ -104,7 +104,7 @@ struct Outcome {
 
 Outcome train_once(const TrainSettings& s) {
   Recorder recorder;
-  Trainer trainer(s, small_parts(s), false, &recorder);
+  Trainer trainer(s, small_parts(s), Start::fresh, &recorder);
   Outcome out;
   out.result = trainer.run();
   out.model = copy_of(trainer.model().state_dict());
@@ -119,7 +119,7 @@ TEST_CASE("a run learns, validates each epoch and reports memory that balances")
   TrainSettings s = small_settings();
   s.epochs = 8;
   Recorder recorder;
-  Trainer trainer(s, small_parts(s), false, &recorder);
+  Trainer trainer(s, small_parts(s), Start::fresh, &recorder);
   const TrainResult r = trainer.run();
   CHECK_FALSE(r.stopped);
   CHECK(recorder.first_step == 0);
@@ -159,12 +159,12 @@ TEST_CASE("samples: the last batch is short, or dropped when asked") {
   s.limit = 90;
   s.epochs = 1;
   Recorder recorder;
-  Trainer(s, small_parts(s), false, &recorder).run();  // 72 samples
+  Trainer(s, small_parts(s), Start::fresh, &recorder).run();  // 72 samples
   REQUIRE(recorder.steps.size() == 5);
   CHECK(recorder.steps.back().samples == 8);
   s.drop_last = true;
   Recorder dropping;
-  Trainer(s, small_parts(s), false, &dropping).run();
+  Trainer(s, small_parts(s), Start::fresh, &dropping).run();
   CHECK(dropping.steps.size() == 4);
 }
 
@@ -204,7 +204,7 @@ TEST_CASE("stopped anywhere and resumed, a run ends in the same bits") {
     s.augment = true;
     s.out = folder / "whole";
     Recorder whole;
-    Trainer reference(s, small_parts(s), false, &whole);
+    Trainer reference(s, small_parts(s), Start::fresh, &whole);
     const TrainResult expected = reference.run();
     CHECK(expected.steps == 10);
     const std::vector<Json> log = step_log(s.out);
@@ -219,7 +219,7 @@ TEST_CASE("stopped anywhere and resumed, a run ends in the same bits") {
       first.stop = &stop;
       first.stop_after = k;
       {
-        Trainer trainer(s, small_parts(s), false, &first);
+        Trainer trainer(s, small_parts(s), Start::fresh, &first);
         const TrainResult r = trainer.run(&stop);
         CHECK(r.stopped);
         CHECK(r.steps == k);
@@ -231,7 +231,7 @@ TEST_CASE("stopped anywhere and resumed, a run ends in the same bits") {
       s.threads = 1;
       s.workers = 0;
       Recorder second;
-      Trainer trainer(s, small_parts(s), true, &second);
+      Trainer trainer(s, small_parts(s), Start::resume, &second);
       const TrainResult r = trainer.run();
       CHECK(second.first_step == k);
       CHECK(second.steps.size() == static_cast<std::size_t>(10 - k));
@@ -258,17 +258,17 @@ TEST_CASE("a finished run resumes to its result, and may grow") {
   s.epochs = 2;
   s.out = folder / "short";
   Trainer(s, small_parts(s)).run();
-  Trainer again(s, small_parts(s), true);
-  const TrainResult same = again.run();
+  const TrainResult same = Trainer(s, small_parts(s), Start::resume).run();
   CHECK(same.steps == 10);
   CHECK(same.test.has_value());
   s.epochs = 3;
-  Trainer longer(s, small_parts(s), true);
+  Trainer longer(s, small_parts(s), Start::resume);
   const TrainResult r = longer.run();
   CHECK(r.steps == expected.steps);
   check_same(whole.model().state_dict(), longer.model().state_dict());
   s.batch = 8;
-  CHECK_THROWS_AS(Trainer(s, small_parts(s), true), ArgumentError);
+  CHECK(RunFolder::settings_of(s.out).epochs == 3);
+  CHECK_THROWS_AS(Trainer(s, small_parts(s), Start::resume), ArgumentError);  // in use
 }
 
 TEST_CASE("a run killed before its first checkpoint starts anew") {
@@ -276,7 +276,7 @@ TEST_CASE("a run killed before its first checkpoint starts anew") {
   TrainSettings s = small_settings();
   s.out = folder / "run";
   RunFolder::create(s.out, s)->steps().write_line("{\"step\": 0}");
-  Trainer trainer(s, small_parts(s), true);
+  Trainer trainer(s, small_parts(s), Start::resume);
   const TrainResult r = trainer.run();
   CHECK(r.steps == 10);
   CHECK(step_log(s.out).size() == 10);
@@ -288,7 +288,7 @@ TEST_CASE("a checkpoint inside an epoch is written as often as asked") {
   s.out = folder / "run";
   s.checkpoint_every = 2;
   Recorder recorder;
-  Trainer(s, small_parts(s), false, &recorder).run();
+  Trainer(s, small_parts(s), Start::fresh, &recorder).run();
   std::vector<std::string> names;
   for (const std::string& path : recorder.checkpoints) names.push_back(std::filesystem::path(path).filename().string());
   CHECK(names == std::vector<std::string>{"00000002", "00000004", "00000005", "00000006", "00000008", "00000010"});

@@ -75,8 +75,12 @@ class CheckpointStore {
   bool has(const std::string& pointer = "last") const;
   // The folder that a pointer names, not verified.
   std::string folder_of(const std::string& pointer = "last") const;
-  // Verified against the pointer: DataError names the file and what differs.
-  Checkpoint load(const std::string& pointer = "last") const;
+  // Verified against the pointer: DataError names the file and what differs. `weights_only` leaves out the optimizer's
+  // tensors.
+  Checkpoint load(const std::string& pointer = "last", bool weights_only = false) const;
+  // What a run goes on from: `last`, after a look at `best`; nothing when there is no checkpoint yet. DataError when a
+  // pointer is damaged, or missing beside several checkpoints.
+  std::optional<Checkpoint> load_to_resume() const;
 
  private:
   void remove_old() const;
@@ -85,9 +89,10 @@ class CheckpointStore {
   bool cleaned_ = false;
 };
 
-// For evaluation: a run folder (its `last`), a pointer file, a checkpoint folder, or a safetensors file. Of the last
-// one only `model` is filled, and `card` where limpid has written the file.
-Checkpoint open_checkpoint(const std::string& path);
+// For evaluation, without the optimizer's tensors: a run folder (its `last`, or `best` when asked), a pointer file, a
+// checkpoint folder, or a safetensors file. Of the last one only `model` is filled, and `card` where limpid has written
+// the file.
+Checkpoint open_checkpoint(const std::string& path, bool best = false);
 
 // Weights into a model; DataError naming the keys when they do not fit.
 void load_weights(nn::Module& model, const nn::StateDict& weights, const std::string& source);

@@ -69,7 +69,7 @@ Evaluation evaluate(nn::Module& model, data::DataLoader& loader, std::int64_t cl
     if (progress) progress(out.samples, loader.dataset().size());
   }
   const double samples = static_cast<double>(std::max<std::int64_t>(out.samples, 1));
-  out.loss = loss_sum / samples;
+  out.loss = unsigned_nan(loss_sum / samples);
   out.accuracy = static_cast<double>(out.correct) / samples;
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return out;

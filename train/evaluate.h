@@ -2,8 +2,10 @@
 // changed; the model's mode is put back.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -34,6 +36,9 @@ using EvaluationProgress = std::function<void(std::int64_t done, std::int64_t to
 // One epoch of `loader`. Logits are [N, classes]; ShapeError when the model gives anything else.
 Evaluation evaluate(nn::Module& model, data::DataLoader& loader, std::int64_t classes,
                     const EvaluationProgress& progress = {});
+
+// NaN has a sign, which says nothing and would be printed: -nan becomes nan.
+inline double unsigned_nan(double value) { return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value; }
 
 // The class with the highest logit, row by row (the first of equals).
 std::vector<std::int64_t> predicted_classes(const Tensor& logits);

@@ -1,13 +1,10 @@
 #include <limpid/train/parts.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
 
 #include <limpid/data/split.h>
 #include <limpid/nn/models/models.h>
 #include <limpid/tensor/random.h>
-#include <limpid/tensor/safetensors.h>
 
 namespace limpid::train {
 namespace {
@@ -33,14 +30,24 @@ data::OpenOptions open_options(const TrainSettings& settings, const std::vector<
 }
 
 // Validation, test and training halves must agree, or the accuracy would mean nothing.
-void check_same_classes(const data::Dataset& training, const data::Dataset& test) {
-  LIMPID_CHECK(training.num_classes() == test.num_classes(), DataError, "[data] the training half has ",
-               training.num_classes(), " classes, the test half ", test.num_classes());
-  const std::vector<std::string> a = training.class_names(), b = test.class_names();
-  for (std::size_t i = 0; i < std::min(a.size(), b.size()); i++) {
-    LIMPID_CHECK(a[i] == b[i], DataError, "[data] class ", i, " is \"", a[i], "\" in the training half and \"", b[i],
-                 "\" in the test half");
-  }
+void check_same_classes(const data::Dataset& training, const data::OpenedDataset& other) {
+  const std::vector<std::string> a = training.class_names(), b = other.dataset->class_names();
+  auto lacking = [](const std::vector<std::string>& from, const std::vector<std::string>& in) {
+    std::string out;
+    for (const std::string& name : from)
+      if (std::find(in.begin(), in.end(), name) == in.end()) out += (out.empty() ? "" : ", ") + name;
+    return out.empty() ? std::string("none") : out;
+  };
+  LIMPID_CHECK(a == b, DataError, "[data] the classes of ", other.location, " are not those of the training half: it ",
+               "lacks ", lacking(a, b), "; it has besides ", lacking(b, a));
+  LIMPID_CHECK(training.num_classes() == other.dataset->num_classes(), DataError, "[data] the training half has ",
+               training.num_classes(), " classes, ", other.location, " ", other.dataset->num_classes());
+}
+
+void take_notes(TrainParts& parts, const data::OpenedDataset& opened) {
+  parts.skipped.insert(parts.skipped.end(), opened.skipped.begin(), opened.skipped.end());
+  for (const std::string& name : opened.empty_classes)
+    parts.warnings.push_back(concat("the class ", name, " has no image in ", opened.location));
 }
 
 void set_normalization(ModelCard& card, const std::string& data_name, const data::Dataset& dataset) {
@@ -71,19 +78,22 @@ TrainParts make_parts(const TrainSettings& settings, const std::vector<std::stri
   TrainParts parts;
   data::OpenedDataset training = data::open_dataset(open_options(settings, search_paths, true));
   parts.location = training.location;
-  parts.skipped = training.skipped;
+  take_notes(parts, training);
   data::DatasetPtr all = training.dataset;
   if (settings.limit > 0) all = data::limit(all, settings.limit, settings.seed);
 
+  auto open_half = [&](const char* half) {
+    data::OpenOptions options = open_options(settings, search_paths, false);
+    if (settings.data == "folder") options.half = half;
+    data::OpenedDataset opened = data::open_dataset(options);
+    check_same_classes(*training.dataset, opened);
+    take_notes(parts, opened);
+    return opened.dataset;
+  };
   // A folder may come without a test half; there is then no test accuracy.
-  std::error_code ignored;
-  if (settings.data != "folder" || std::filesystem::is_directory(settings.data_dir + "/test", ignored) ||
-      std::filesystem::is_directory(settings.data_dir + "/val", ignored)) {
-    data::OpenedDataset test = data::open_dataset(open_options(settings, search_paths, false));
-    parts.test = test.dataset;
-    parts.skipped.insert(parts.skipped.end(), test.skipped.begin(), test.skipped.end());
-    check_same_classes(*training.dataset, *parts.test);
-  }
+  const bool folder = settings.data == "folder";
+  if (!folder || data::has_folder_half(settings.data_dir, "test")) parts.test = open_half("test");
+  if (folder && data::has_folder_half(settings.data_dir, "val")) parts.validation = open_half("val");
 
   ModelCard& card = parts.card;
   card.model = settings.model;
@@ -102,7 +112,7 @@ TrainParts make_parts(const TrainSettings& settings, const std::vector<std::stri
   card.class_names = all->class_names();
   card.data = settings.data;
 
-  if (settings.val_fraction > 0) {
+  if (settings.val_fraction > 0 && !parts.validation) {
     auto [rest, validation] = data::split(all, settings.val_fraction, settings.seed);
     parts.training = rest;
     if (validation->size() > 0) parts.validation = validation;
@@ -125,12 +135,14 @@ TrainParts make_parts(const TrainSettings& settings, const std::vector<std::stri
   parts.training_transform = data::compose(chain);
 
   parts.model = make_model(card, settings.seed);
-  if (!settings.init.empty()) load_weights(*parts.model, load_safetensors(settings.init), settings.init);
+  if (!settings.init.empty()) load_weights(*parts.model, open_checkpoint(settings.init).model, settings.init);
   return parts;
 }
 
 EvaluationData make_evaluation_data(const TrainSettings& settings, ModelCard& card,
                                     const std::vector<std::string>& search_paths) {
+  LIMPID_CHECK(card.input.empty() || card.input.size() == 3, DataError, "[data] the model takes inputs ", card.input,
+               ", expected [channels,height,width]");
   TrainSettings wanted = settings;
   // Folders are resized to the model's input; generated data is made for it.
   if (!card.input.empty() && (settings.data == "folder" || settings.data == "synthetic")) {

@@ -16,8 +16,10 @@ namespace limpid::train {
 // Appends whole lines. A line that could not be written whole (disk full) is taken back before the IoError.
 class LineFile {
  public:
-  // Opens or creates, and cuts the file to `keep` bytes; DataError when it has fewer.
+  // Opens, creates when `keep` is 0, and cuts the file to `keep` bytes.
   LineFile(std::string path, std::uint64_t keep);
+  // DataError when the file has fewer than `keep` bytes or is missing with keep > 0; changes nothing.
+  static void check(const std::string& path, std::uint64_t keep);
   ~LineFile();
   LineFile(const LineFile&) = delete;
   LineFile& operator=(const LineFile&) = delete;
@@ -34,17 +36,37 @@ class LineFile {
 // Sizes of the logs, by file name.
 using LogOffsets = std::map<std::string, std::uint64_t>;
 
+// One process at a time writes into a run folder: an flock on FOLDER/.lock, which the kernel drops when the process
+// ends, however it ends.
+class RunLock {
+ public:
+  explicit RunLock(const std::string& folder);  // ArgumentError names the process that has it
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+ private:
+  int descriptor_;
+};
+
 class RunFolder {
  public:
-  // A new run. ArgumentError when the folder holds a run already, or cannot be made or written.
-  static std::unique_ptr<RunFolder> create(const std::string& path, const TrainSettings& settings);
-  // A run that goes on: its logs are cut to `offsets` (absent = empty).
-  static std::unique_ptr<RunFolder> resume(const std::string& path, const LogOffsets& offsets);
-  static bool holds_run(const std::string& path);
+  // Whether create() would work, before anything is loaded; nothing is changed. ArgumentError for a folder that holds a
+  // run (unless it is to be overwritten) or anything else, IoError for one that cannot be made or written.
+  static void check_new(const std::string& path, bool overwrite);
+  // A new run, in a folder that is new or empty. `overwrite` removes an earlier run first: the files that limpid has
+  // written there, and nothing else.
+  static std::unique_ptr<RunFolder> create(const std::string& path, const TrainSettings& settings,
+                                           bool overwrite = false);
+  // A run that goes on: its logs are cut to `offsets` (absent = empty) and run.json gets the present settings.
+  // `lock`: as lock() gave it; null = it is taken here.
+  static std::unique_ptr<RunFolder> resume(const std::string& path, const LogOffsets& offsets,
+                                           const TrainSettings& settings, std::unique_ptr<RunLock> lock = nullptr);
+  // Of an existing run, to be taken before its checkpoint is read. ArgumentError when there is none, or it is in use.
+  static std::unique_ptr<RunLock> lock(const std::string& path);
+  static bool holds_run(const std::string& path);  // run.json is there and limpid's
   // The settings of an existing run; DataError when run.json is absent or broken.
   static TrainSettings settings_of(const std::string& path);
-  // Removes what a run has written there (run.json, logs, ckpt/) and nothing else.
-  static void remove_run(const std::string& path);
 
   const std::string& path() const { return path_; }
   std::string checkpoints() const { return path_ + "/ckpt"; }
@@ -54,8 +76,9 @@ class RunFolder {
   void sync();
 
  private:
-  RunFolder(std::string path, const LogOffsets& offsets);
+  RunFolder(std::string path, std::unique_ptr<RunLock> lock, const LogOffsets& offsets);
   std::string path_;
+  std::unique_ptr<RunLock> lock_;
   LineFile steps_;
   LineFile ledger_;
 };

@@ -4,17 +4,17 @@
 #include <cmath>
 #include <iterator>
 
-#include <nlohmann/json.hpp>
-
 #include <limpid/base/error.h>
+#include <limpid/base/format.h>
 #include <limpid/optim/adam.h>
 #include <limpid/optim/rmsprop.h>
 #include <limpid/optim/sgd.h>
+#include <limpid/train/state_json_private.h>
 
 namespace limpid::train {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using detail::Json;
 
 // The one list of settings: visit(key, member, whether it may differ in a resumed run).
 template <class Settings, class Visit>
@@ -69,6 +69,14 @@ void check(const TrainSettings& s) {
     LIMPID_CHECK(value >= 0 && std::isfinite(value), ArgumentError, "[train] ", name,
                  " must be a finite number >= 0, got ", value);
   };
+  auto utf8 = [](const char* name, const std::string& value) {
+    LIMPID_CHECK(is_utf8(value), ArgumentError, "[train] ", name, " is not UTF-8, which the run's files are: ", value);
+  };
+  utf8("out", s.out);
+  utf8("data-dir", s.data_dir);
+  utf8("data", s.data);
+  utf8("init", s.init);
+  utf8("model", s.model);
   at_least("epochs", s.epochs, 1);
   at_least("batch", s.batch, 1);
   at_least("limit", s.limit, 0);
@@ -106,23 +114,12 @@ std::string to_json(const TrainSettings& settings) {
 
 TrainSettings settings_from_json(const std::string& text) {
   TrainSettings settings;
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const Json::exception& e) {
-    LIMPID_THROW(DataError, "[settings] not valid JSON: ", e.what());
-  }
-  LIMPID_CHECK(json.is_object(), DataError, "[settings] expected a JSON object, found ", json.type_name());
+  const Json json = detail::parse_object(text);
   std::vector<std::string> known;
   visit_settings(settings, [&](const char* key, auto& value, bool) {
     known.emplace_back(key);
     auto found = json.find(key);
-    if (found == json.end()) return;
-    try {
-      found->get_to(value);
-    } catch (const Json::exception&) {
-      LIMPID_THROW(DataError, "[settings] ", key, " has the wrong type: ", found->dump());
-    }
+    if (found != json.end()) detail::read_value(*found, concat("[settings] ", key), value);
   });
   for (const auto& [key, value] : json.items())
     LIMPID_CHECK(std::find(known.begin(), known.end(), key) != known.end(), DataError, "[settings] unknown setting ",
@@ -140,6 +137,10 @@ std::vector<std::string> conflicts(const TrainSettings& saved, const TrainSettin
     // Under a constant rate no step depends on how many follow it.
     if (std::string_view(key) == "epochs" && saved.schedule == "constant" && wanted.epochs > saved.epochs) return;
     out.push_back(concat(key, ": ", before.dump(), ", now ", now[key].dump()));
+    if (std::string_view(key) == "epochs") {
+      out.back() += saved.schedule == "constant" ? " (a run can be lengthened, not shortened)"
+                                                 : " (only under a constant schedule can a run be lengthened)";
+    }
   });
   return out;
 }

@@ -6,6 +6,10 @@
 namespace limpid::train::detail {
 namespace {
 
+// Of a card: far above what fits, so that a damaged one is told from a large one before anything is allocated.
+constexpr std::int64_t kMaxElements = std::int64_t{1} << 31;
+constexpr std::int64_t kMaxClasses = 10000;
+
 Json numbers(const std::map<std::string, double>& values) {
   Json json = Json::object();
   for (const auto& [name, value] : values) json[name] = number(value);
@@ -20,12 +24,60 @@ Json number(double value) {
   return value;
 }
 
-double number(const Json& json) {
-  if (!json.is_string()) return json.get<double>();
-  const std::string text = json.get<std::string>();
-  if (text == "nan") return std::numeric_limits<double>::quiet_NaN();
-  LIMPID_CHECK(text == "inf" || text == "-inf", DataError, "[checkpoint] expected a number, found \"", text, "\"");
-  return text == "inf" ? std::numeric_limits<double>::infinity() : -std::numeric_limits<double>::infinity();
+const Json& entry(const Json& object, const char* key) {
+  LIMPID_CHECK(object.is_object() && object.contains(key), DataError, "the entry \"", key, "\" is missing");
+  return object[key];
+}
+
+void check_format(const Json& json, int format) {
+  const auto found = read<std::int64_t>(json, "format");
+  LIMPID_CHECK(found == format, DataError, "format is ", found, ", this program reads ", format);
+}
+
+void read_value(const Json& json, const std::string& name, bool& out) {
+  LIMPID_CHECK(json.is_boolean(), DataError, name, " is ", json.dump(), ", expected true or false");
+  out = json.get<bool>();
+}
+
+void read_value(const Json& json, const std::string& name, std::int64_t& out) {
+  const bool fits = json.is_number_integer() && !(json.is_number_unsigned() && json.get<std::uint64_t>() > INT64_MAX);
+  LIMPID_CHECK(fits, DataError, name, " is ", json.dump(), ", expected a whole number");
+  out = json.get<std::int64_t>();
+}
+
+void read_value(const Json& json, const std::string& name, std::uint64_t& out) {
+  const bool fits = json.is_number_unsigned() || (json.is_number_integer() && json.get<std::int64_t>() >= 0);
+  LIMPID_CHECK(fits, DataError, name, " is ", json.dump(), ", expected a whole number >= 0");
+  out = json.get<std::uint64_t>();
+}
+
+void read_value(const Json& json, const std::string& name, double& out) {
+  const std::string text = json.is_string() ? json.get<std::string>() : "";
+  const bool special = text == "nan" || text == "inf" || text == "-inf";
+  LIMPID_CHECK(json.is_number() || special, DataError, name, " is ", json.dump(), ", expected a number");
+  if (!special) {
+    out = json.get<double>();
+  } else if (text == "nan") {
+    out = std::numeric_limits<double>::quiet_NaN();
+  } else {
+    out = text == "inf" ? std::numeric_limits<double>::infinity() : -std::numeric_limits<double>::infinity();
+  }
+}
+
+void read_value(const Json& json, const std::string& name, std::string& out) {
+  LIMPID_CHECK(json.is_string(), DataError, name, " is ", json.dump(), ", expected a text");
+  out = json.get<std::string>();
+}
+
+Json parse_object(const std::string& text) {
+  Json json = Json::parse(text, nullptr, false);
+  LIMPID_CHECK(json.is_object(), DataError, "not a JSON object");
+  return json;
+}
+
+Json parse_object_file(const std::string& path, std::uint64_t max_bytes) {
+  const std::vector<std::uint8_t> bytes = read_file(path, max_bytes);
+  return parse_object({bytes.begin(), bytes.end()});
 }
 
 Json to_json(const ModelCard& card) {
@@ -36,13 +88,37 @@ Json to_json(const ModelCard& card) {
 
 ModelCard card_from_json(const Json& json) {
   ModelCard card;
-  card.model = json.at("model").get<std::string>();
-  card.input = Shape(json.at("input").get<std::vector<std::int64_t>>());
-  card.classes = json.at("classes").get<std::int64_t>();
-  card.class_names = json.at("class_names").get<std::vector<std::string>>();
-  card.data = json.at("data").get<std::string>();
-  card.mean = json.at("mean").get<std::vector<double>>();
-  card.std = json.at("std").get<std::vector<double>>();
+  card.model = read<std::string>(json, "model");
+  const auto input = read<std::vector<std::int64_t>>(json, "input");
+  card.classes = read<std::int64_t>(json, "classes");
+  card.class_names = read<std::vector<std::string>>(json, "class_names");
+  card.data = read<std::string>(json, "data");
+  card.mean = read<std::vector<double>>(json, "mean");
+  card.std = read<std::vector<double>>(json, "std");
+
+  // A model of the user's may have inputs of any rank; ours take images.
+  const bool ours = !card.model.empty();
+  LIMPID_CHECK(input.size() == 3 || (!ours && input.size() <= static_cast<std::size_t>(kMaxDims)), DataError,
+               "input is ", Json(input).dump(), ", expected [channels,height,width]");
+  std::int64_t elements = 1;
+  for (std::int64_t size : input) {
+    LIMPID_CHECK(size >= 1 && !__builtin_mul_overflow(elements, size, &elements) && elements <= kMaxElements, DataError,
+                 "input is ", Json(input).dump(), ", expected sizes of at least 1 and at most ", kMaxElements,
+                 " elements");
+  }
+  card.input = Shape(input);
+  LIMPID_CHECK(card.classes >= (ours ? 1 : 0) && card.classes <= kMaxClasses, DataError, "classes is ", card.classes,
+               ", expected 1..", kMaxClasses);
+  LIMPID_CHECK(card.class_names.empty() || card.class_names.size() == static_cast<std::size_t>(card.classes), DataError,
+               "class_names has ", card.class_names.size(), " entries, there are ", card.classes, " classes");
+  LIMPID_CHECK(card.mean.size() == card.std.size() &&
+                   (card.mean.empty() || (!input.empty() && card.mean.size() == static_cast<std::size_t>(input[0]))),
+               DataError, "mean has ", card.mean.size(), " and std ", card.std.size(), " entries, input is ",
+               Json(input).dump());
+  for (std::size_t c = 0; c < card.mean.size(); c++) {
+    LIMPID_CHECK(std::isfinite(card.mean[c]) && std::isfinite(card.std[c]) && card.std[c] > 0, DataError, "mean[", c,
+                 "] is ", card.mean[c], " and std[", c, "] ", card.std[c], ", expected finite numbers, std > 0");
+  }
   return card;
 }
 
@@ -68,28 +144,50 @@ Json to_json(const RunState& s) {
 }
 
 RunState state_from_json(const Json& json) {
+  // A whole number from `least` on. More than 2^53 of anything cannot come from a run.
+  auto count = [](const Json& object, const char* key, std::int64_t least = 0) {
+    const auto value = read<std::int64_t>(object, key);
+    LIMPID_CHECK(value >= least && value <= (std::int64_t{1} << 53), DataError, key, " is ", value,
+                 ", expected a number from ", least, " on");
+    return value;
+  };
+  auto seconds = [](const Json& object, const char* key) {
+    const auto value = read<double>(object, key);
+    LIMPID_CHECK(value >= 0 && std::isfinite(value), DataError, key, " is ", value, ", expected a number >= 0");
+    return value;
+  };
   RunState s;
-  s.step = json.at("step").get<std::int64_t>();
-  s.loader.epoch = json.at("epoch").get<std::int64_t>();
-  s.loader.position = json.at("position").get<std::int64_t>();
-  s.loader.seed = json.at("loader_seed").get<std::uint64_t>();
-  s.generator_seed = json.at("generator").at("seed").get<std::uint64_t>();
-  s.generator_position = json.at("generator").at("position").get<std::uint64_t>();
-  for (const auto& [name, value] : json.at("scheduler").items()) s.scheduler[name] = number(value);
-  const Json& epoch = json.at("epoch_so_far");
-  s.epoch_loss = number(epoch.at("loss_sum"));
-  s.epoch_correct = epoch.at("correct").get<std::int64_t>();
-  s.epoch_samples = epoch.at("samples").get<std::int64_t>();
-  s.epoch_seconds = epoch.at("seconds").get<double>();
-  s.train_seconds = json.at("run_so_far").at("train_seconds").get<double>();
-  s.samples = json.at("run_so_far").at("samples").get<std::int64_t>();
-  const Json& best = json.at("best");
-  s.best_loss = number(best.at("loss"));
-  s.best_accuracy = number(best.at("accuracy"));
-  s.best_epoch = best.at("epoch").get<std::int64_t>();
-  s.best_step = best.at("step").get<std::int64_t>();
-  json.at("log_offsets").get_to(s.log_offsets);
+  s.step = count(json, "step");
+  s.loader.epoch = count(json, "epoch");
+  s.loader.position = count(json, "position");
+  s.loader.seed = read<std::uint64_t>(json, "loader_seed");
+  const Json& generator = entry(json, "generator");
+  s.generator_seed = read<std::uint64_t>(generator, "seed");
+  read_value(entry(generator, "position"), "generator.position", s.generator_position);
+  for (const auto& [name, value] : entry(json, "scheduler").items()) read_value(value, name, s.scheduler[name]);
+  const Json& epoch = entry(json, "epoch_so_far");
+  s.epoch_loss = read<double>(epoch, "loss_sum");
+  s.epoch_correct = count(epoch, "correct");
+  s.epoch_samples = count(epoch, "samples");
+  s.epoch_seconds = seconds(epoch, "seconds");
+  const Json& run = entry(json, "run_so_far");
+  s.train_seconds = seconds(run, "train_seconds");
+  s.samples = count(run, "samples");
+  const Json& best = entry(json, "best");
+  s.best_loss = read<double>(best, "loss");
+  s.best_accuracy = read<double>(best, "accuracy");
+  s.best_epoch = count(best, "epoch", -1);
+  s.best_step = count(best, "step", -1);
+  const Json& offsets = entry(json, "log_offsets");
+  LIMPID_CHECK(offsets.is_object(), DataError, "log_offsets is ", offsets.dump(), ", expected an object");
+  for (const auto& [name, value] : offsets.items()) read_value(value, "log_offsets." + name, s.log_offsets[name]);
   return s;
+}
+
+TrainSettings settings_from_file(const Json& json) {
+  TrainSettings settings = settings_from_json(json.dump());
+  check(settings);
+  return settings;
 }
 
 }  // namespace limpid::train::detail

@@ -7,8 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include <limpid/autograd/functions.h>
+#include <limpid/base/format.h>
 #include <limpid/base/scope.h>
 #include <limpid/memory/allocator.h>
+#include <limpid/memory/oom.h>
 #include <limpid/optim/clip_grad.h>
 #include <limpid/tensor/cpu/parallel.h>
 #include <limpid/tensor/random.h>
@@ -20,14 +22,14 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-nlohmann::ordered_json finite_or_text(double value) {
-  if (std::isfinite(value)) return value;
-  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+// JSON has no NaN and no infinity.
+nlohmann::ordered_json finite_or_null(double value) {
+  return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
 }
 
 }  // namespace
 
-Trainer::Trainer(TrainSettings settings, TrainParts parts, bool resume, TrainObserver* observer)
+Trainer::Trainer(TrainSettings settings, TrainParts parts, Start start, TrainObserver* observer)
     : settings_(std::move(settings)), parts_(std::move(parts)), observer_(observer ? observer : &silent_) {
   check(settings_);
   LIMPID_CHECK(parts_.model && parts_.training, ArgumentError, "[train] a run needs a model and training data");
@@ -53,8 +55,8 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, bool resume, TrainObs
   memory::io_allocator().reset_peak_stats();
   if (settings_.memory_cap > 0) {
     const std::uint64_t io = memory::io_allocator().ledger().reserved;
-    LIMPID_CHECK(io < settings_.memory_cap, ArgumentError, "[train] the memory cap of ", settings_.memory_cap,
-                 " bytes is below the ", io, " bytes that data set and loader take");
+    LIMPID_CHECK(io < settings_.memory_cap, ArgumentError, "[train] memory-cap ", format_bytes(settings_.memory_cap),
+                 " is too small: data set and loader (io) alone take ", format_bytes(io));
     pool.set_capacity(settings_.memory_cap - io);
   } else {
     pool.set_capacity(0);
@@ -64,27 +66,29 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, bool resume, TrainObs
   parameters_list_ = parts_.model->parameters();
   optimizer_ = make_optimizer(settings_, parameters_list_);
   steps_an_epoch_ = loader_->size();
-  total_steps_ = steps_an_epoch_ * settings_.epochs;
+  LIMPID_CHECK(!__builtin_mul_overflow(steps_an_epoch_, settings_.epochs, &total_steps_), ArgumentError,
+               "[train] ", settings_.epochs, " epochs of ", steps_an_epoch_, " steps are more than can be counted");
   scheduler_ =
       std::make_unique<optim::Scheduler>(*optimizer_, make_schedule(settings_, total_steps_), optim::Unit::step);
   state_.loader.seed = settings_.seed;
   random_context().seed = settings_.seed;
 
   if (settings_.out.empty()) {
-    LIMPID_CHECK(!resume, ArgumentError, "[train] resuming needs the run's folder");
+    LIMPID_CHECK(start == Start::fresh, ArgumentError, "[train] resuming and overwriting need the run's folder");
     return;
   }
   store_ = std::make_unique<CheckpointStore>(settings_.out + "/ckpt", settings_.keep_checkpoints);
-  if (!resume) {
-    folder_ = RunFolder::create(settings_.out, settings_);
-  } else if (store_->has()) {
-    restore(store_->load());
-    folder_ = RunFolder::resume(settings_.out, state_.log_offsets);
-    saved_step_ = state_.step;
-    saved_folder_ = store_->folder_of();
-  } else {
-    folder_ = RunFolder::resume(settings_.out, {});
+  if (start != Start::resume) {
+    folder_ = RunFolder::create(settings_.out, settings_, start == Start::overwrite);
+    return;
   }
+  std::unique_ptr<RunLock> lock = RunFolder::lock(settings_.out);
+  if (std::optional<Checkpoint> checkpoint = store_->load_to_resume()) {
+    restore(*checkpoint);
+    saved_step_ = state_.step;
+    saved_folder_ = checkpoint->folder;
+  }
+  folder_ = RunFolder::resume(settings_.out, state_.log_offsets, settings_, std::move(lock));
 }
 
 Trainer::~Trainer() = default;
@@ -96,10 +100,28 @@ void Trainer::restore(const Checkpoint& checkpoint) {
     for (const std::string& d : differences) text += (text.empty() ? "" : "; ") + d;
     return text;
   }());
+  const RunState& saved = checkpoint.state;
+  const std::string file = checkpoint.folder + "/state.json";
+  const data::LoaderState& at = saved.loader;
+  LIMPID_CHECK(at.epoch <= settings_.epochs && at.position <= steps_an_epoch_ &&
+                   saved.step == at.epoch * steps_an_epoch_ + at.position,
+               DataError, "[resume] ", file, " is at step ", saved.step, " = epoch ", at.epoch, ", position ",
+               at.position, "; this run has ", settings_.epochs, " epochs of ", steps_an_epoch_,
+               " steps: the file is damaged or the data has changed");
+  LIMPID_CHECK(at.seed == settings_.seed, DataError, "[resume] ", file, " has the loader_seed ", at.seed,
+               ", the run has the seed ", settings_.seed);
+  for (const char* log : {"steps.jsonl", "ledger.jsonl"})
+    LIMPID_CHECK(saved.log_offsets.contains(log), DataError, "[resume] ", file, ": log_offsets does not have ", log);
   load_weights(*parts_.model, checkpoint.model, checkpoint.folder + "/model.safetensors");
-  optimizer_->load_state_dict(checkpoint.optimizer);
-  scheduler_->load_state_dict(checkpoint.state.scheduler);
-  state_ = checkpoint.state;
+  try {
+    optimizer_->load_state_dict(checkpoint.optimizer);
+    scheduler_->load_state_dict(saved.scheduler);
+  } catch (const memory::OutOfMemoryError&) {
+    throw;
+  } catch (const Error& error) {
+    LIMPID_THROW(DataError, "[resume] ", checkpoint.folder, ": ", error.message());
+  }
+  state_ = saved;
   default_generator().set(state_.generator_seed, state_.generator_position);
 }
 
@@ -124,7 +146,7 @@ StepRecord Trainer::train_step(const data::Batch& batch) {
       PhaseScope phase(Phase::backward);
       loss.backward();
     }
-    record.loss = loss.item();
+    record.loss = unsigned_nan(loss.item());
     const std::vector<std::int64_t> predicted = predicted_classes(logits);
     const std::vector<std::int64_t> truth = batch.y.to_vector<std::int64_t>();
     std::int64_t correct = 0;
@@ -150,7 +172,7 @@ void Trainer::log_step(const StepRecord& r) {
   if (!folder_) return;
   const nlohmann::ordered_json json = {{"step", r.step},
                                        {"epoch", r.epoch},
-                                       {"loss", finite_or_text(r.loss)},
+                                       {"loss", finite_or_null(r.loss)},
                                        {"accuracy", r.accuracy},
                                        {"lr", r.lr},
                                        {"samples", r.samples},
@@ -170,14 +192,14 @@ EpochRecord Trainer::finish_epoch() {
   record.epoch = state_.loader.epoch;
   record.step = state_.step;
   const double samples = static_cast<double>(std::max<std::int64_t>(state_.epoch_samples, 1));
-  record.train_loss = state_.epoch_loss / samples;
+  record.train_loss = unsigned_nan(state_.epoch_loss / samples);
   record.train_accuracy = static_cast<double>(state_.epoch_correct) / samples;
   record.seconds = state_.epoch_seconds;
   if (validation_loader_) {
     record.validation = evaluate_on(*validation_loader_, "validation");
-    // A loss that is not a number is worse than any.
-    record.best = state_.best_epoch < 0 || record.validation->loss < state_.best_loss ||
-                  (std::isnan(state_.best_loss) && !std::isnan(record.validation->loss));
+    // A loss that is not a number is never the best.
+    record.best = !std::isnan(record.validation->loss) &&
+                  (state_.best_epoch < 0 || !(record.validation->loss >= state_.best_loss));
     if (record.best) {
       state_.best_loss = record.validation->loss;
       state_.best_accuracy = record.validation->accuracy;
@@ -190,10 +212,10 @@ EpochRecord Trainer::finish_epoch() {
   state_.epoch_correct = state_.epoch_samples = 0;
   if (folder_) {
     nlohmann::ordered_json json = nlohmann::ordered_json::parse(ledger_line("epoch", state_.step, record.epoch));
-    json["train_loss"] = finite_or_text(record.train_loss);
+    json["train_loss"] = finite_or_null(record.train_loss);
     json["train_accuracy"] = record.train_accuracy;
     if (record.validation) {
-      json["validation_loss"] = finite_or_text(record.validation->loss);
+      json["validation_loss"] = finite_or_null(record.validation->loss);
       json["validation_accuracy"] = record.validation->accuracy;
     }
     folder_->ledger().write_line(json.dump());
@@ -265,6 +287,10 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
   result.checkpoint = saved_folder_;
   result.parameters = model().num_parameters();
   if (!result.stopped && test_loader_) result.test = evaluate_on(*test_loader_, "test");
+  for (double loss : {state_.epoch_loss, result.train_loss.value_or(0), result.validation ? result.validation->loss : 0,
+                      result.test ? result.test->loss : 0}) {
+    result.diverged |= !std::isfinite(loss);
+  }
   return result;
 }
 

@@ -41,6 +41,13 @@ struct EpochRecord {
   bool best = false;  // lowest validation loss so far
 };
 
+// What to do with the run folder.
+enum class Start : std::uint8_t {
+  fresh,      // it must be new or empty
+  resume,     // go on with the run in it
+  overwrite,  // remove an earlier run in it first
+};
+
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
@@ -59,12 +66,13 @@ struct TrainResult {
   std::int64_t samples = 0;
   double train_seconds = 0;  // training steps only, those before a resume included
   double samples_per_second = 0;
-  double train_loss = 0;  // of the last whole epoch
-  double train_accuracy = 0;
+  std::optional<double> train_loss;  // of the last epoch that this process finished
+  std::optional<double> train_accuracy;
   std::optional<Evaluation> validation;  // of the last whole epoch
   std::optional<Evaluation> test;        // of the final weights; not after a stop
   std::int64_t best_epoch = -1;          // by validation loss
   double best_validation_loss = 0, best_validation_accuracy = 0;
+  bool diverged = false;   // the last loss known (training, validation or test) is not finite
   MemoryReport memory;     // of the training, without the test
   std::string checkpoint;  // folder; empty without a run folder
   std::int64_t parameters = 0;
@@ -73,9 +81,10 @@ struct TrainResult {
 class Trainer {
  public:
   // Sets threads and the memory cap of the process. The cap holds for both pools together: the compute pool gets what
-  // data set and loader leave. A run folder is made or, with `resume`, continued from its `last` checkpoint; a run that
-  // was killed before its first checkpoint starts anew. `observer` may be null and must outlive the trainer.
-  Trainer(TrainSettings settings, TrainParts parts, bool resume = false, TrainObserver* observer = nullptr);
+  // data set and loader leave. A run folder is made or, with Start::resume, continued from its `last` checkpoint; a run
+  // that was killed before its first checkpoint starts anew. Nothing in the folder changes before everything else is
+  // accepted. `observer` may be null and must outlive the trainer.
+  Trainer(TrainSettings settings, TrainParts parts, Start start = Start::fresh, TrainObserver* observer = nullptr);
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
