@@ -167,7 +167,7 @@ void Allocator::out_of_memory(std::size_t bytes, Role role, NameId name, StreamI
   info.scope = current_scope();
   std::map<std::pair<Role, NameId>, Holder> holders;
   policy_->for_each_segment([&](const Segment& segment) {
-    for (const Block* b = segment.first; b; b = b->next) {
+    for (const Block* b = segment.first; b != segment.end; b = b->next) {
       if (b->state == BlockState::free) info.largest_free = std::max<std::uint64_t>(info.largest_free, b->size);
       if (b->state != BlockState::allocated) continue;
       NameId label = b->name ? b->name : b->module ? b->module : b->op;
@@ -243,7 +243,7 @@ std::vector<SegmentInfo> Allocator::snapshot() const {
     info.stream = segment.stream;
     info.pool = segment.pool;
     info.expandable = segment.expandable;
-    for (const Block* b = segment.first; b; b = b->next) {
+    for (const Block* b = segment.first; b != segment.end; b = b->next) {
       BlockInfo block;
       block.address = reinterpret_cast<std::uintptr_t>(b->ptr);
       block.size = b->size;

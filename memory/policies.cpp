@@ -23,6 +23,8 @@ const std::vector<PolicyEntry>& policies() {
   static const std::vector<PolicyEntry> entries = {
       {"native", "PyTorch's caching allocator: two pools, best fit, splits and merges", make_native_policy},
       {"nosplit", "native without splitting: a segment serves one request at a time", make_nosplit_policy},
+      {"expandable", "native with expandable segments: one virtual range a pool, mapped page by page",
+       make_expandable_policy},
   };
   return entries;
 }

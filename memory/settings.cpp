@@ -140,9 +140,9 @@ AllocatorSettings parse_allocator_settings(std::string_view raw) {
     } else if (key == "backend") {
       LIMPID_CHECK(value == "native", ArgumentError, "[allocator settings] backend must be native, got '", value, "'");
     } else if (key == "expandable_segments") {
-      LIMPID_CHECK(value == "False", ArgumentError,
-                   "[allocator settings] the native policy has no expandable segments: expected False, got '", value,
-                   "'");
+      LIMPID_CHECK(value == "True" || value == "False", ArgumentError,
+                   "[allocator settings] expandable_segments expects True or False, got '", value, "'");
+      settings.expandable_segments = value == "True";
     } else {
       LIMPID_THROW(ArgumentError, "[allocator settings] unknown key '", key, "'");
     }

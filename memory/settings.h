@@ -22,6 +22,7 @@ struct AllocatorSettings {
   double garbage_collection_threshold = 0;                 // 0 = off; works only with a memory fraction
   std::size_t large_segment_size = std::size_t{20} << 20;  // segment for requests between 1 and 10 MiB
   double per_process_memory_fraction = 1.0;
+  bool expandable_segments = false;  // grow virtual ranges page by page instead of asking for segments
 
   std::size_t divisions_for(std::size_t bytes) const;
   void validate() const;  // ArgumentError names the knob, its value and its range
