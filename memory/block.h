@@ -58,7 +58,7 @@ struct Segment {
   bool expandable = false;  // part of a virtual range
   Block* first = nullptr;
   const Block* end = nullptr;  // where the tiles stop: null, or the unmapped tile behind this run of a virtual range
-  std::size_t index = 0;  // place in the policy's table
+  std::size_t index = 0;       // place in the policy's table
 };
 
 // Copies for snapshots.

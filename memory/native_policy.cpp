@@ -11,8 +11,8 @@ NativePolicy::NativePolicy(const PolicyContext& context, const Variant& variant)
     : TiledPolicy(context), ranges_(variant.expandable || context.settings.expandable_segments), variant_(variant) {
   books_.oversize = settings_.max_split_size;
   for (std::size_t divisions : settings_.roundup_power2_divisions) has_divisions_ = has_divisions_ || divisions > 1;
-  LIMPID_CHECK(!ranges_ || device_.has_virtual_ranges(), ArgumentError, "[", variant_.name, " policy] ",
-               device_.name(), " has no virtual ranges, which expandable segments need");
+  LIMPID_CHECK(!ranges_ || device_.has_virtual_ranges(), ArgumentError, "[", variant_.name, " policy] ", device_.name(),
+               " has no virtual ranges, which expandable segments need");
 }
 
 // --- sizes
@@ -86,7 +86,7 @@ Block* NativePolicy::allocate(std::size_t bytes, StreamId stream) {
       Block* rest = block;
       block = split_front(rest, rounded);
       insert_free(rest);
-      if (!ranges_) books_.inactive_split(kind, 1, static_cast<std::int64_t>(rest->size));
+      if (!rest->segment->expandable) books_.inactive_split(kind, 1, static_cast<std::int64_t>(rest->size));
     }
   }
   return hand_out(block, bytes, rounded);
@@ -181,7 +181,7 @@ void NativePolicy::take_back(Block* block) {
 // Resorts in PyTorch's order: collect garbage; a new segment; give back oversize blocks and try again; wait for every
 // pending block, give back every whole segment and try again.
 Block* NativePolicy::take_new(PoolKind kind, StreamId stream, std::size_t rounded) {
-  if (collects_garbage() && !ranges_) collect_garbage();
+  if (collects_garbage()) collect_garbage();
   if (Block* block = take_from_device(kind, stream, rounded, false)) return block;
   if (release_oversize(kind, stream, rounded)) {
     if (Block* block = take_from_device(kind, stream, rounded, false)) return block;
@@ -227,7 +227,7 @@ void NativePolicy::collect_garbage() {
   std::uint64_t total_age = 0;
   for (auto& list : pool.streams) {
     list->blocks.for_each([&](Block* block) {
-      if (block->is_split()) return;
+      if (block->is_split() || block->segment->expandable) return;
       whole.push_back(block);
       total_age += pool.searches - block->age_base;
     });

@@ -70,7 +70,8 @@ class NativePolicy : public TiledPolicy {
   std::size_t unmap_pages(Block* block, std::size_t page, std::size_t most = SIZE_MAX);
 
   std::array<Pool, 2> pools_;
-  bool ranges_ = false;  // memory comes from virtual ranges, not from segments
+  std::size_t large_page_ = settings_.large_segment_size;  // of virtual ranges in the large pool
+  bool ranges_ = false;                                    // memory comes from virtual ranges, not from segments
 
  private:
   bool collects_garbage() const { return limit_.has_value() && settings_.garbage_collection_threshold > 0; }
@@ -80,9 +81,7 @@ class NativePolicy : public TiledPolicy {
   Block* grow_range(PoolKind kind, StreamId stream, std::size_t rounded);
   Block* find_room(const StreamList& list, std::size_t rounded) const;
   Block* map_more(Block* tile, std::size_t bytes, std::size_t page);
-  std::size_t page_of(PoolKind kind) const {
-    return kind == PoolKind::small ? kSmallSegment : settings_.large_segment_size;
-  }
+  std::size_t page_of(PoolKind kind) const { return kind == PoolKind::small ? kSmallSegment : large_page_; }
   bool release_oversize(PoolKind kind, StreamId stream, std::size_t rounded);
   void collect_garbage();
   void release_whole(Pool& pool);

@@ -3,7 +3,12 @@
 #include <algorithm>
 
 #include <limpid/base/error.h>
+#include <limpid/memory/arena_policy.h>
+#include <limpid/memory/bfc_policy.h>
+#include <limpid/memory/buddy_policy.h>
 #include <limpid/memory/native_policy.h>
+#include <limpid/memory/paged_policy.h>
+#include <limpid/memory/rmm_pool_policy.h>
 
 namespace limpid::memory {
 namespace {
@@ -25,6 +30,12 @@ const std::vector<PolicyEntry>& policies() {
       {"nosplit", "native without splitting: a segment serves one request at a time", make_nosplit_policy},
       {"expandable", "native with expandable segments: one virtual range a pool, mapped page by page",
        make_expandable_policy},
+      {"stitch", "GMLake: a large request is stitched together from the pages of free blocks", make_stitch_policy},
+      {"bfc", "TensorFlow's best fit with coalescing: regions that double, few splits", make_bfc_policy},
+      {"buddy", "the binary buddy scheme: powers of two, halved and merged again", make_buddy_policy},
+      {"arena", "RMM's arena: size classes, first fit, superblocks lent to each stream", make_arena_policy},
+      {"rmm_pool", "RMM's pool: best fit, always split, streams take from each other", make_rmm_pool_policy},
+      {"async", "ideal stream-ordered pool: pages move to wherever they are needed", make_async_policy},
   };
   return entries;
 }

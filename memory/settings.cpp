@@ -125,6 +125,8 @@ AllocatorSettings parse_allocator_settings(std::string_view raw) {
       has_rounding = true;
     } else if (key == "large_segment_size_mb") {
       settings.large_segment_size = parse_integer(key, value) * kMiB;
+    } else if (key == "stitch_limit_mb") {
+      settings.stitch_limit = parse_integer(key, value) * kMiB;
     } else if (key == "garbage_collection_threshold") {
       settings.garbage_collection_threshold = parse_real(key, value);
       LIMPID_CHECK(settings.garbage_collection_threshold > 0, ArgumentError,

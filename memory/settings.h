@@ -23,6 +23,8 @@ struct AllocatorSettings {
   std::size_t large_segment_size = std::size_t{20} << 20;  // segment for requests between 1 and 10 MiB
   double per_process_memory_fraction = 1.0;
   bool expandable_segments = false;  // grow virtual ranges page by page instead of asking for segments
+  // Of the policy `stitch` only, not PyTorch's: requests from here on are stitched together from free blocks.
+  std::size_t stitch_limit = std::size_t{2} << 20;
 
   std::size_t divisions_for(std::size_t bytes) const;
   void validate() const;  // ArgumentError names the knob, its value and its range

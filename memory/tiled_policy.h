@@ -1,6 +1,6 @@
 // What every policy here shares: the table of segments, the Block objects, the links between neighbours, virtual ranges
-// with unmapped tiles, frees that wait for other streams, and the bookkeeping of free blocks. It takes no decision about
-// where bytes go: a policy adds its lists of free blocks, allocate() and take_back().
+// with unmapped tiles, frees that wait for other streams, and the bookkeeping of free blocks. It takes no decision
+// about where bytes go: a policy adds its lists of free blocks, allocate() and take_back().
 #pragma once
 
 #include <deque>
@@ -118,8 +118,8 @@ class TiledPolicy : public Policy {
   static bool comes_before(const Block* a, const Block* b) { return place_of(a) < place_of(b); }
   static std::size_t ceil_to(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-  // The state and the books of a block that enters or leaves a policy's lists of free blocks, with the links that it has
-  // as a free block.
+  // The state and the books of a block that enters or leaves a policy's lists of free blocks, with the links that it
+  // has as a free block.
   void enter_free(Block* block) {
     block->state = BlockState::free;
     count_free(block, 1);

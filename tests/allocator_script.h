@@ -18,14 +18,15 @@ namespace limpid::memory {
 
 struct Event {
   std::string error;
-  // seg, off, alloc, res, active, segs, inactive_split, retries, device allocations and frees, pages mapped and unmapped
+  // seg, off, alloc, res, active, segs, inactive_split, retries, device allocations and frees, pages mapped and
+  // unmapped
   std::array<std::int64_t, 12> values{};
   bool operator==(const Event&) const = default;
 };
 
 inline std::string to_string(const Event& e) {
-  static constexpr const char* kNames[] = {"seg",  "off",      "alloc",   "res",     "active", "segs",
-                                           "inactive", "retries", "mallocs", "frees",  "maps",   "unmaps"};
+  static constexpr const char* kNames[] = {"seg",      "off",     "alloc",   "res",   "active", "segs",
+                                           "inactive", "retries", "mallocs", "frees", "maps",   "unmaps"};
   std::string out = e.error;
   for (std::size_t i = 0; i < e.values.size(); i++)
     out += std::string(" ") + kNames[i] + " " + std::to_string(e.values[i]);

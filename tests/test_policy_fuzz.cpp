@@ -1,0 +1,274 @@
+// Every policy under random operations: the invariants after every one, no overlap, nothing lost at the end, a device
+// whose k-th call fails, no unbounded growth under any pair of options.
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <limpid/base/error.h>
+#include <limpid/memory/allocator.h>
+#include <limpid/memory/host_memory.h>
+#include <limpid/memory/policies.h>
+#include <limpid/memory/simulated_memory.h>
+
+using namespace limpid;
+using namespace limpid::memory;
+
+namespace {
+
+constexpr std::uint64_t kMiB = 1 << 20;
+
+struct Config {
+  const char* settings;
+  std::uint64_t capacity_mib;
+  double fraction;
+};
+const Config kConfigs[] = {{"", 4096, 1}, {"", 256, 1}, {"stitch_limit_mb:16,roundup_power2_divisions:4", 400, 0.8}};
+
+class Player {
+ public:
+  Player(const PolicyEntry& policy, std::uint64_t seed, const Config& config)
+      : random_(seed),
+        device_(std::make_shared<SimulatedMemory>(config.capacity_mib * kMiB)),
+        allocator_(device_, parse_allocator_settings(config.settings), policy.make) {
+    allocator_.set_memory_fraction(config.fraction);
+  }
+
+  void run(int operations) {
+    for (int i = 0; i < operations; i++) {
+      operation();
+      allocator_.check();
+      REQUIRE(device_->used() == allocator_.ledger().reserved);
+      REQUIRE(allocator_.ledger().live_total == live_bytes_);
+    }
+    device_->set_events_pending(false);
+    while (!live_.empty()) free(live_.begin());
+    allocator_.empty_cache();
+    allocator_.check();
+    CHECK(device_->used() == 0);
+    CHECK(device_->segment_count() == 0);
+    CHECK(device_->event_count() == 0);
+    CHECK(allocator_.ledger().peak_live == peak_);
+    CHECK(served_ > operations / 10);
+  }
+
+ private:
+  using Live = std::map<std::uint64_t, Block*>;
+
+  std::uint64_t below(std::uint64_t n) { return random_() % n; }
+  std::size_t size() {
+    std::uint64_t kind = below(100);
+    if (kind < 30) return 1 + below(4096);
+    if (kind < 55) return 1 + below(kMiB);
+    if (kind < 65) return (1 + below(20)) * 512 * (kind % 2 ? 1 : 2048);
+    if (kind < 80) return kMiB + 1 + below(10 * kMiB);
+    return 10 * kMiB + below((kind < 97 ? 40 : 120) * kMiB);
+  }
+  Live::iterator any() {
+    auto it = live_.lower_bound(last_ + below(1 << 30));
+    return it == live_.end() ? live_.begin() : it;
+  }
+  void free(Live::iterator it) {
+    live_bytes_ -= it->second->requested;
+    allocator_.free(it->second);
+    live_.erase(it);
+  }
+  void allocate() {
+    std::size_t bytes = size();
+    StreamId stream = below(5) < 3 ? 0 : below(3);
+    Block* block = nullptr;
+    try {
+      block = allocator_.allocate(bytes, static_cast<Role>(below(kRoleCount)), 0, stream);
+    } catch (const OutOfMemoryError& error) {
+      REQUIRE(error.info().requested == bytes);
+      return;
+    }
+    served_++;
+    auto address = reinterpret_cast<std::uintptr_t>(block->ptr);
+    REQUIRE(address % 512 == 0);
+    REQUIRE(block->size >= bytes);
+    REQUIRE(block->requested == bytes);
+    REQUIRE(block->stream == stream);
+    auto next = live_.lower_bound(address);
+    REQUIRE((next == live_.end() || address + block->size <= next->first));
+    REQUIRE((next == live_.begin() || std::prev(next)->first + std::prev(next)->second->size <= address));
+    live_[address] = block;
+    last_ = address;
+    live_bytes_ += bytes;
+    peak_ = std::max(peak_, live_bytes_);
+  }
+  void operation() {
+    std::uint64_t kind = below(1000);
+    if (live_.empty() || kind < 450 || (kind < 520 && live_.size() < 40)) {
+      allocate();
+    } else if (kind < 900) {
+      free(any());
+    } else if (kind < 950) {
+      allocator_.record_stream(any()->second, below(4));
+    } else if (kind < 975) {
+      device_->set_events_pending(below(2) == 0);
+    } else if (kind < 990) {
+      device_->complete_events();
+    } else {
+      allocator_.empty_cache();
+    }
+  }
+
+  std::mt19937_64 random_;
+  std::shared_ptr<SimulatedMemory> device_;
+  Allocator allocator_;
+  Live live_;
+  std::uint64_t last_ = 0, live_bytes_ = 0, peak_ = 0;
+  int served_ = 0;
+};
+
+void fuzz(std::uint64_t first_seed, int rounds, int operations) {
+  for (const PolicyEntry& policy : policies()) {
+    for (int r = 0; r < rounds; r++) {
+      std::uint64_t seed = first_seed + static_cast<std::uint64_t>(r);
+      const Config& config = kConfigs[static_cast<std::size_t>(r) % std::size(kConfigs)];
+      INFO(std::string(policy.name) << ", seed " << seed << ", " << std::string(config.settings) << ", "
+                                    << config.capacity_mib << " MiB");
+      Player(policy, seed, config).run(operations);
+    }
+  }
+}
+
+// Returns the number of calls that threw.
+int scripted_run(Allocator& allocator, SimulatedMemory& device, std::vector<Block*>& live) {
+  int thrown = 0;
+  auto attempt = [&](auto&& action) {
+    try {
+      action();
+    } catch (const DeviceError&) {
+      thrown++;
+    } catch (const OutOfMemoryError&) {
+      thrown++;
+    }
+    allocator.check();
+  };
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 160; i++) {
+    std::uint64_t kind = random() % 10, a = random(), b = random();
+    device.set_events_pending(i % 40 < 25);
+    if (kind < 5 || live.empty()) {
+      std::size_t bytes = a % 3 == 0 ? 1 + b % (40 * kMiB) : 1 + b % (2 * kMiB);
+      attempt([&] { live.push_back(allocator.allocate(bytes, Role::temp, 0, a % 2)); });
+    } else if (kind < 6) {
+      attempt([&] { allocator.record_stream(live[a % live.size()], 2 + b % 2); });
+    } else if (kind < 9) {
+      std::swap(live[a % live.size()], live.back());
+      allocator.free(live.back());
+      live.pop_back();
+      allocator.check();
+    } else if (b % 4 == 0) {
+      attempt([&] { allocator.empty_cache(); });
+    }
+  }
+  return thrown;
+}
+
+}  // namespace
+
+TEST_CASE("every policy: invariants under random operations") { fuzz(1, 6, 2100); }
+
+TEST_CASE("long: every policy: a million random operations") { fuzz(1000, 201, 5000); }
+
+TEST_CASE("every policy: the k-th device call fails, for every k") {
+  for (const PolicyEntry& policy : policies()) {
+    int calls_seen = 0, failures_seen = 0;
+    for (std::uint64_t k = 1;; k++) {
+      INFO(std::string(policy.name) << ", k = " << k);
+      auto device = std::make_shared<SimulatedMemory>(300 * kMiB);
+      std::vector<Block*> live;
+      {
+        Allocator allocator(device, {}, policy.make);
+        device->fail_call(k);
+        failures_seen += scripted_run(allocator, *device, live);
+        bool never_reached = device->fault_pending();
+        device->fail_call(0);
+        device->set_events_pending(false);
+        for (Block* b : live) allocator.free(b);
+        Block* block = allocator.allocate(200 * kMiB, Role::temp);
+        allocator.free(block);
+        allocator.empty_cache();
+        allocator.check();
+        REQUIRE(allocator.ledger().reserved == 0);
+        REQUIRE(device->used() == 0);
+        REQUIRE(device->event_count() == 0);
+        REQUIRE(device->segment_count() == 0);
+        if (never_reached) break;
+      }
+      calls_seen++;
+    }
+    INFO(std::string(policy.name));
+    CHECK(calls_seen > 20);
+    CHECK(failures_seen > 5);
+  }
+}
+
+TEST_CASE("every policy on real memory: nobody writes into another's block") {
+  for (const PolicyEntry& policy : policies()) {
+    INFO(std::string(policy.name));
+    auto device = std::make_shared<HostMemory>("cpu", 300 * kMiB);
+    Allocator allocator(device, {}, policy.make);
+    struct Held {
+      Block* block;
+      unsigned char mark;
+    };
+    std::vector<Held> live;
+    std::mt19937_64 random(11);
+    auto intact = [](const Held& h) {
+      const auto* bytes = static_cast<const unsigned char*>(h.block->ptr);
+      return bytes[0] == h.mark && bytes[h.block->requested / 2] == h.mark && bytes[h.block->requested - 1] == h.mark;
+    };
+    int refused = 0;
+    for (int i = 0; i < 3000; i++) {
+      if (live.empty() || random() % 100 < 52) {
+        std::size_t bytes = random() % 4 == 0 ? 1 + random() % (12 * kMiB) : 1 + random() % 300000;
+        auto mark = static_cast<unsigned char>(random());
+        try {
+          live.push_back({allocator.allocate(bytes, Role::temp, 0, random() % 2), mark});
+          auto* at = static_cast<unsigned char*>(live.back().block->ptr);
+          at[0] = at[bytes / 2] = at[bytes - 1] = mark;
+        } catch (const OutOfMemoryError&) {
+          refused++;
+        }
+      } else {
+        std::swap(live[random() % live.size()], live.back());
+        REQUIRE(intact(live.back()));
+        allocator.free(live.back().block);
+        live.pop_back();
+      }
+      if (i % 500 == 499) allocator.empty_cache();
+    }
+    for (const Held& h : live) {
+      REQUIRE(intact(h));
+      allocator.free(h.block);
+    }
+    allocator.empty_cache();
+    allocator.check();
+    CHECK(device->mem_info().free == 300 * kMiB);
+    CHECK(refused < 1000);
+  }
+}
+
+TEST_CASE("an allocator that ends with live, pending and cached blocks gives everything back") {
+  for (const PolicyEntry& policy : policies()) {
+    INFO(std::string(policy.name));
+    auto device = std::make_shared<SimulatedMemory>(4096 * kMiB);
+    {
+      Allocator allocator(device, {}, policy.make);
+      std::vector<Block*> live;
+      scripted_run(allocator, *device, live);
+      REQUIRE(device->used() > 0);
+    }
+    CHECK(device->used() == 0);
+    CHECK(device->segment_count() == 0);
+    CHECK(device->event_count() == 0);
+  }
+}
