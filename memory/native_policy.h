@@ -35,7 +35,7 @@ class NativePolicy : public TiledPolicy {
   const char* name() const override { return variant_.name; }
   std::size_t round(std::size_t bytes) const override;
   Block* allocate(std::size_t bytes, StreamId stream) override;
-  void check() const override;
+  void check() const override { check_lists(0); }
 
  protected:
   struct StreamList {
@@ -65,6 +65,7 @@ class NativePolicy : public TiledPolicy {
     return last && last->stream == stream ? *last : find_list(pool, stream);
   }
   StreamList& find_list(Pool& pool, StreamId stream);
+  void check_lists(std::size_t listed_elsewhere) const;
   void insert_free(Block* block);  // as it is, without merging
   // Unmaps the whole pages of a free block and keeps what is left of it as free blocks; the number of bytes unmapped.
   std::size_t unmap_pages(Block* block, std::size_t page, std::size_t most = SIZE_MAX);
