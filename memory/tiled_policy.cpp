@@ -1,6 +1,7 @@
 #include <limpid/memory/tiled_policy.h>
 
 #include <algorithm>
+#include <set>
 
 #include <limpid/base/error.h>
 
@@ -18,11 +19,27 @@ const Block* end_of_run(const Block* first) {
 }  // namespace
 
 TiledPolicy::~TiledPolicy() {
+  // Unmapping does not wait for kernels as release() does, so wait for every stream that may use a range.
+  std::set<StreamId> busy;
   for (StreamEvents& stream : events_) {
+    busy.insert(stream.stream);
     for (Pending& pending : stream.queue) device_.event_release(pending.event);
   }
   for (auto& segment : segments_) {
-    for (Block* block = segment->first; block; block = block->next) delete block->stream_uses;
+    for (Block* block = segment->first; block; block = block->next) {
+      if (segment->expandable) busy.insert(block->stream);
+      if (block->stream_uses) busy.insert(block->stream_uses->begin(), block->stream_uses->end());
+      delete block->stream_uses;
+    }
+  }
+  bool any_range = std::any_of(segments_.begin(), segments_.end(), [](const auto& s) { return s->expandable; });
+  for (StreamId stream : busy) {
+    try {
+      if (any_range) TiledPolicy::wait_for_stream(stream);
+    } catch (const Error&) {  // nobody is left to tell
+    }
+  }
+  for (auto& segment : segments_) {
     try {
       if (!segment->expandable) {
         device_.release(segment->base, segment->size);

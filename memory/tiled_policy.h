@@ -58,7 +58,7 @@ class TiledPolicy : public Policy {
   // Called for an unmapped tile before it disappears or changes, and after it has appeared or changed.
   virtual void unmapped_removed(Block*) {}
   virtual void unmapped_added(Block*) {}
-  void wait_for_stream(StreamId stream);
+  virtual void wait_for_stream(StreamId stream);
 
   // --- blocks
   Block* new_block() {
