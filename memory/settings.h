@@ -22,7 +22,9 @@ struct AllocatorSettings {
   double garbage_collection_threshold = 0;                 // 0 = off; works only with a memory fraction
   std::size_t large_segment_size = std::size_t{20} << 20;  // segment for requests between 1 and 10 MiB
   double per_process_memory_fraction = 1.0;
-  bool expandable_segments = false;  // grow virtual ranges page by page instead of asking for segments
+  // Grow virtual ranges page by page instead of asking for segments. Together with max_split_size the reserved bytes
+  // may grow without end, as they do in PyTorch.
+  bool expandable_segments = false;
   // Of the policy `stitch` only, not PyTorch's: requests from here on are stitched together from free blocks.
   std::size_t stitch_limit = std::size_t{2} << 20;
 

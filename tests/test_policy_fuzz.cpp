@@ -231,6 +231,66 @@ TEST_CASE("every policy: the k-th device call fails, for every k") {
   }
 }
 
+// The same 30 requests in every cycle, all freed at its end but a few that live for two cycles. What is reserved after
+// 40 cycles, over what was after 10.
+double growth(const PolicyFactory& policy, const std::string& settings) {
+  auto device = std::make_shared<SimulatedMemory>(1024 * 1024 * kMiB);
+  Allocator allocator(device, parse_allocator_settings(settings), policy);
+  allocator.set_memory_fraction(0.9);
+  std::vector<std::size_t> sizes;
+  std::mt19937_64 random(9);
+  for (int i = 0; i < 30; i++) sizes.push_back(i % 3 == 0 ? 1 + random() % (90 * kMiB) : 1 + random() % (3 * kMiB));
+  std::vector<Block*> kept;
+  double early = 0;
+  for (int cycle = 0; cycle < 40; cycle++) {
+    std::vector<Block*> blocks;
+    for (std::size_t bytes : sizes) {
+      blocks.push_back(allocator.allocate(bytes, Role::temp));
+      if (blocks.size() % 4 == 0) {
+        allocator.free(blocks[blocks.size() - 2]);
+        blocks[blocks.size() - 2] = nullptr;
+      }
+    }
+    for (Block* block : kept) allocator.free(block);
+    kept.clear();
+    for (std::size_t i = 0; i < blocks.size(); i++) {
+      if (i % 7 == 3 && blocks[i]) {
+        kept.push_back(blocks[i]);
+      } else {
+        allocator.free(blocks[i]);
+      }
+    }
+    if (cycle == 9) early = static_cast<double>(allocator.ledger().reserved);
+  }
+  double late = static_cast<double>(allocator.ledger().reserved);
+  for (Block* block : kept) allocator.free(block);
+  return late / early;
+}
+
+TEST_CASE("no pair of options lets reserved memory grow for ever, but the one known from PyTorch") {
+  const char* options[] = {
+      "expandable_segments:True",        "max_split_size_mb:32",        "max_split_size_mb:64",
+      "roundup_power2_divisions:4",      "large_segment_size_mb:32",    "garbage_collection_threshold:0.001",
+      "per_process_memory_fraction:0.5", "max_non_split_rounding_mb:40"};
+  std::vector<std::string> growing;
+  for (std::size_t i = 0; i < std::size(options); i++) {
+    for (std::size_t j = i; j < std::size(options); j++) {
+      std::string pair = i == j ? options[i] : std::string(options[i]) + "," + options[j];
+      if (i != j && pair.find("max_split_size_mb") != pair.rfind("max_split_size_mb")) continue;
+      if (growth(make_native_policy, pair) > 1.5) growing.push_back(pair);
+    }
+  }
+  std::string list;
+  for (const std::string& pair : growing) list += pair + "; ";
+  // PyTorch's own allocator grows so too (its issue 123548), and native does what PyTorch does: blocks above the split
+  // limit are refused to smaller requests, the range grows behind them, and all of it merges into one larger block.
+  CHECK(list == "expandable_segments:True,max_split_size_mb:32; expandable_segments:True,max_split_size_mb:64; ");
+  for (const PolicyEntry& policy : policies()) {
+    INFO(std::string(policy.name));
+    CHECK(growth(policy.make, "") < 1.5);
+  }
+}
+
 TEST_CASE("every policy on real memory: nobody writes into another's block") {
   for (const PolicyEntry& policy : policies()) {
     INFO(std::string(policy.name));
