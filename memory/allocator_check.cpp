@@ -26,17 +26,18 @@ void Allocator::check() const {
       metrics[static_cast<std::size_t>(m)][pool] += static_cast<std::int64_t>(n);
     };
     rows.reserved += segment.size;
-    count(Metric::segment, 1);
+    if (!segment.expandable) count(Metric::segment, 1);  // as in PyTorch: a virtual range is no segment
     count(Metric::reserved_bytes, segment.size);
-    if (segment.size >= books_.oversize) oversize_segments++;
-    LIMPID_CHECK(segment.first && !segment.first->prev, InternalError, "[allocator] a segment has no first block");
+    if (segment.size >= books_.oversize && !segment.expandable) oversize_segments++;
+    bool starts = segment.first && (!segment.first->prev || segment.first->prev->state == BlockState::unmapped);
+    LIMPID_CHECK(starts, InternalError, "[allocator] a segment has no first block");
     const char* at = static_cast<const char*>(segment.base);
-    for (const Block* b = segment.first; b; b = b->next) {
+    for (const Block* b = segment.first; b != segment.end; b = b->next) {
       LIMPID_CHECK(
           b->ptr == at, InternalError, "[allocator] segment ", segment.id, " is not tiled: a block of ", b->size,
           " bytes stands at offset ",
           static_cast<std::uint64_t>(static_cast<const char*>(b->ptr) - static_cast<const char*>(segment.base)));
-      LIMPID_CHECK(b->size > 0 && b->segment == &segment, InternalError, "[allocator] a block of ", b->size,
+      LIMPID_CHECK(b->size > 0 && b->segment->id == segment.id, InternalError, "[allocator] a block of ", b->size,
                    " bytes is not of its segment");
       LIMPID_CHECK(!b->next || b->next->prev == b, InternalError, "[allocator] broken links after a block of ", b->size,
                    " bytes");

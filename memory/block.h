@@ -14,7 +14,8 @@
 
 namespace limpid::memory {
 
-enum class BlockState : std::uint8_t { free, allocated, pending };  // pending: freed, but a stream may still use it
+// pending: freed, but a stream may still use it. unmapped: addresses without memory, inside a virtual range.
+enum class BlockState : std::uint8_t { free, allocated, pending, unmapped };
 enum class PoolKind : std::uint8_t { small, large };
 struct Segment;
 
@@ -42,7 +43,10 @@ struct alignas(64) Block {
   BlockState state = BlockState::free;
   PoolKind pool = PoolKind::small;
 
-  bool is_split() const { return prev != nullptr || next != nullptr; }
+  // It has a neighbour with memory.
+  bool is_split() const {
+    return (prev && prev->state != BlockState::unmapped) || (next && next->state != BlockState::unmapped);
+  }
 };
 
 struct Segment {
@@ -51,9 +55,10 @@ struct Segment {
   StreamId stream = 0;
   std::uint64_t id = 0;
   PoolKind pool = PoolKind::small;
-  bool expandable = false;
+  bool expandable = false;  // part of a virtual range
   Block* first = nullptr;
-  std::size_t index = 0;  // place in the policy's table
+  const Block* end = nullptr;  // where the tiles stop: null, or the unmapped tile behind this run of a virtual range
+  std::size_t index = 0;       // place in the policy's table
 };
 
 // Copies for snapshots.

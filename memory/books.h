@@ -71,6 +71,21 @@ class Books {
     device_changed = true;
     trace.append(TraceKind::segment_free, segment.id, segment.size, Role::other, 0, segment.stream, current_scope());
   }
+  // A virtual range gets or loses memory. As in PyTorch it does not count as a segment.
+  void segment_grown(const Segment& segment, std::size_t bytes) {
+    rows.reserved += bytes;
+    metric(Metric::reserved_bytes).add(segment.pool, static_cast<std::int64_t>(bytes));
+    device_allocs++;
+    device_changed = true;
+    trace.append(TraceKind::segment_map, segment.id, bytes, Role::other, 0, segment.stream, current_scope());
+  }
+  void segment_shrunk(const Segment& segment, std::size_t bytes) {
+    rows.reserved -= bytes;
+    metric(Metric::reserved_bytes).sub(segment.pool, static_cast<std::int64_t>(bytes));
+    device_frees++;
+    device_changed = true;
+    trace.append(TraceKind::segment_unmap, segment.id, bytes, Role::other, 0, segment.stream, current_scope());
+  }
   // A block enters or leaves the set of free blocks.
   LIMPID_INLINE void free_added(const Block& block) {
     (block.is_split() ? rows.free_in_used : rows.free_whole) += block.size;

@@ -48,6 +48,9 @@ class FreeList {
   }
   bool is_end(Position at) const { return at.chunk >= chunks_.size(); }
   Block* operator[](Position at) const { return chunks_[at.chunk]->entries[at.index].block; }
+  Position next(Position at) const {
+    return at.index + 1 < chunks_[at.chunk]->count ? Position{at.chunk, at.index + 1} : Position{at.chunk + 1, 0};
+  }
   Block* last() const { return empty() ? nullptr : chunks_.back()->entries[chunks_.back()->count - 1].block; }
 
   void insert(Block* block) {

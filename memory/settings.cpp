@@ -125,6 +125,8 @@ AllocatorSettings parse_allocator_settings(std::string_view raw) {
       has_rounding = true;
     } else if (key == "large_segment_size_mb") {
       settings.large_segment_size = parse_integer(key, value) * kMiB;
+    } else if (key == "stitch_limit_mb") {
+      settings.stitch_limit = parse_integer(key, value) * kMiB;
     } else if (key == "garbage_collection_threshold") {
       settings.garbage_collection_threshold = parse_real(key, value);
       LIMPID_CHECK(settings.garbage_collection_threshold > 0, ArgumentError,
@@ -140,9 +142,9 @@ AllocatorSettings parse_allocator_settings(std::string_view raw) {
     } else if (key == "backend") {
       LIMPID_CHECK(value == "native", ArgumentError, "[allocator settings] backend must be native, got '", value, "'");
     } else if (key == "expandable_segments") {
-      LIMPID_CHECK(value == "False", ArgumentError,
-                   "[allocator settings] the native policy has no expandable segments: expected False, got '", value,
-                   "'");
+      LIMPID_CHECK(value == "True" || value == "False", ArgumentError,
+                   "[allocator settings] expandable_segments expects True or False, got '", value, "'");
+      settings.expandable_segments = value == "True";
     } else {
       LIMPID_THROW(ArgumentError, "[allocator settings] unknown key '", key, "'");
     }

@@ -22,6 +22,11 @@ struct AllocatorSettings {
   double garbage_collection_threshold = 0;                 // 0 = off; works only with a memory fraction
   std::size_t large_segment_size = std::size_t{20} << 20;  // segment for requests between 1 and 10 MiB
   double per_process_memory_fraction = 1.0;
+  // Grow virtual ranges page by page instead of asking for segments. Together with max_split_size the reserved bytes
+  // may grow without end, as they do in PyTorch.
+  bool expandable_segments = false;
+  // Of the policy `stitch` only, not PyTorch's: requests from here on are stitched together from free blocks.
+  std::size_t stitch_limit = std::size_t{2} << 20;
 
   std::size_t divisions_for(std::size_t bytes) const;
   void validate() const;  // ArgumentError names the knob, its value and its range

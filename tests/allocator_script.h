@@ -18,14 +18,15 @@ namespace limpid::memory {
 
 struct Event {
   std::string error;
-  // seg, off, alloc, res, active, segs, inactive_split, retries, device allocations, device frees
-  std::array<std::int64_t, 10> values{};
+  // seg, off, alloc, res, active, segs, inactive_split, retries, device allocations and frees, pages mapped and
+  // unmapped
+  std::array<std::int64_t, 12> values{};
   bool operator==(const Event&) const = default;
 };
 
 inline std::string to_string(const Event& e) {
-  static constexpr const char* kNames[] = {"seg",  "off",      "alloc",   "res",     "active",
-                                           "segs", "inactive", "retries", "mallocs", "frees"};
+  static constexpr const char* kNames[] = {"seg",      "off",     "alloc",   "res",   "active", "segs",
+                                           "inactive", "retries", "mallocs", "frees", "maps",   "unmaps"};
   std::string out = e.error;
   for (std::size_t i = 0; i < e.values.size(); i++)
     out += std::string(" ") + kNames[i] + " " + std::to_string(e.values[i]);
@@ -98,6 +99,13 @@ class ScriptPlayer {
     event.values[7] = stats.num_alloc_retries;
     event.values[8] = device->calls().reserve;
     event.values[9] = device->calls().release;
+    if (allocator.settings().expandable_segments) {
+      const Stat& small = stats.get(Metric::reserved_bytes, Stats::small_pool);
+      const Stat& large = stats.get(Metric::reserved_bytes, Stats::large_pool);
+      auto page = static_cast<std::int64_t>(allocator.settings().large_segment_size);
+      event.values[10] = small.allocated / (2 << 20) + large.allocated / page;
+      event.values[11] = small.freed / (2 << 20) + large.freed / page;
+    }
     return event;
   }
 
@@ -121,7 +129,7 @@ inline std::vector<Step> read_packed_log(const std::string& path) {
   gzclose(file);
   std::vector<Step> steps;
   std::istringstream in(text);
-  std::array<std::int64_t, 8> sums{};
+  std::array<std::int64_t, 10> sums{};
   for (std::string line; std::getline(in, line);) {
     Step step;
     std::size_t tab = line.find('\t');
@@ -131,9 +139,9 @@ inline std::vector<Step> read_packed_log(const std::string& path) {
     for (std::size_t at = 0, space; (space = rest.find(' ', at)) != std::string::npos; at = space + 1) {
       words.push_back(rest.substr(at, space - at));
     }
-    LIMPID_CHECK(words.size() == 11, DataError, "bad line in ", path, ": ", line);
+    LIMPID_CHECK(words.size() == 11 || words.size() == 13, DataError, "bad line in ", path, ": ", line);
     step.event.error = words[0];
-    for (std::size_t i = 0; i < 10; i++) {
+    for (std::size_t i = 0; i + 1 < words.size(); i++) {
       std::int64_t value = words[i + 1].empty() ? 0 : std::stoll(words[i + 1]);
       step.event.values[i] = i < 2 ? value : sums[i - 2] += value;
     }

@@ -43,7 +43,7 @@ TEST_CASE("every configuration of PyTorch's logs, event for event") {
     std::size_t a = line.find('|'), b = line.find('|', a + 1), c = line.find('|', b + 1);
     replay(line.substr(0, a), line.substr(a + 1, b - a - 1), std::stoull(line.substr(b + 1, c - b - 1)));
   }
-  CHECK(count == 10);
+  CHECK(count == 13);
 }
 
 TEST_CASE("8 x 16 MiB, then 4 x 32 MiB, and the other way round") {

@@ -172,7 +172,6 @@ TEST_CASE("settings: PyTorch's string") {
                           "large_segment_size_mb:10",
                           "large_segment_size_mb:64,max_split_size_mb:30",
                           "max_non_split_rounding_mb:2",
-                          "expandable_segments:True",
                           "expandable_segments:true",
                           "backend:cudaMallocAsync",
                           "max_split_size_mb:99999999999999999999"}) {
