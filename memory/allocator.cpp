@@ -15,6 +15,18 @@ namespace {
 constexpr std::size_t kMaxRequest = std::size_t{1} << 60;
 constexpr std::size_t kMaxHolders = 8;
 
+// What host_allocator() will be made of. A function's static, because statics of other files may ask for tensors.
+struct HostPool {
+  std::mutex mutex;
+  PolicyFactory policy = make_native_policy;
+  AllocatorSettings settings;
+  bool exists = false;
+};
+HostPool& host_pool() {
+  static auto* pool = new HostPool;
+  return *pool;
+}
+
 }  // namespace
 
 Allocator::Allocator(std::shared_ptr<MemoryDevice> device, AllocatorSettings settings, PolicyFactory policy)
@@ -254,8 +266,24 @@ std::vector<SegmentInfo> Allocator::snapshot() const {
   return out;
 }
 
+void set_host_policy(PolicyFactory policy, const AllocatorSettings& settings) {
+  settings.validate();
+  HostPool& pool = host_pool();
+  std::lock_guard guard(pool.mutex);
+  LIMPID_CHECK(!pool.exists, ArgumentError,
+               "[allocator] the pool of CPU tensors exists: choose its policy before the first tensor is made");
+  pool.policy = std::move(policy);
+  pool.settings = settings;
+}
+
 Allocator& host_allocator() {
-  static Allocator* allocator = new Allocator(std::make_shared<HostMemory>("cpu"));
+  static Allocator* allocator = [] {
+    HostPool& pool = host_pool();
+    std::lock_guard guard(pool.mutex);
+    auto* made = new Allocator(std::make_shared<HostMemory>("cpu"), pool.settings, pool.policy);
+    pool.exists = true;
+    return made;
+  }();
   return *allocator;
 }
 

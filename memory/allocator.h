@@ -94,8 +94,10 @@ class Allocator {
   std::uint64_t next_id_ = 1;
 };
 
-// The pool of CPU tensors and the pool of the data loader's buffers. Never destroyed, so that a static tensor may be
-// freed after main.
+// Policy and settings of the pool of CPU tensors. ArgumentError once the pool exists.
+void set_host_policy(PolicyFactory policy, const AllocatorSettings& settings = {});
+// The pool of CPU tensors and the pool of the data loader's buffers, made at first use. Never destroyed, so that a
+// static tensor may be freed after main.
 Allocator& host_allocator();
 Allocator& io_allocator();
 

@@ -7,8 +7,8 @@
 
 namespace limpid::memory {
 
-NativePolicy::NativePolicy(const PolicyContext& context)
-    : device_(context.device), settings_(context.settings), books_(context.books) {
+NativePolicy::NativePolicy(const PolicyContext& context, const Variant& variant)
+    : device_(context.device), settings_(context.settings), books_(context.books), variant_(variant) {
   books_.oversize = settings_.max_split_size;
   for (std::size_t divisions : settings_.roundup_power2_divisions) has_divisions_ = has_divisions_ || divisions > 1;
 }
@@ -48,6 +48,7 @@ std::size_t NativePolicy::segment_size(std::size_t rounded) const {
 }
 
 bool NativePolicy::should_split(const Block& block, std::size_t rounded) const {
+  if (LIMPID_UNLIKELY(!variant_.splits)) return false;
   std::size_t rest = block.size - rounded;
   if (block.pool == PoolKind::small) return rest >= kMinBlock;
   return rounded < settings_.max_split_size && rest > kSmallRequest;
@@ -497,6 +498,10 @@ void NativePolicy::check() const {
 
 std::unique_ptr<Policy> make_native_policy(const PolicyContext& context) {
   return std::make_unique<NativePolicy>(context);
+}
+
+std::unique_ptr<Policy> make_nosplit_policy(const PolicyContext& context) {
+  return std::make_unique<NativePolicy>(context, NativePolicy::Variant{.name = "nosplit", .splits = false});
 }
 
 }  // namespace limpid::memory

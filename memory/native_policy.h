@@ -25,12 +25,18 @@ class NativePolicy final : public Policy {
                                              << 20;  // requests from here on get a segment of their size
   static constexpr std::size_t kSegmentRounding = std::size_t{2} << 20;
 
-  explicit NativePolicy(const PolicyContext& context);
+  struct Variant {
+    const char* name = "native";
+    bool splits = true;  // false: a segment serves one request at a time, as in PyTorch's MemPool(no_split=True)
+  };
+
+  explicit NativePolicy(const PolicyContext& context) : NativePolicy(context, Variant{}) {}
+  NativePolicy(const PolicyContext& context, const Variant& variant);
   ~NativePolicy() override;
   NativePolicy(const NativePolicy&) = delete;
   NativePolicy& operator=(const NativePolicy&) = delete;
 
-  const char* name() const override { return "native"; }
+  const char* name() const override { return variant_.name; }
   std::size_t round(std::size_t bytes) const override;
   Block* allocate(std::size_t bytes, StreamId stream) override;
   void free(Block* block) noexcept override;
@@ -95,6 +101,7 @@ class NativePolicy final : public Policy {
   MemoryDevice& device_;
   const AllocatorSettings& settings_;
   Books& books_;
+  Variant variant_;
   std::array<Pool, 2> pools_;
   std::optional<std::uint64_t> limit_;
   bool has_divisions_ = false;  // some size is rounded to divisions
@@ -107,5 +114,6 @@ class NativePolicy final : public Policy {
 };
 
 std::unique_ptr<Policy> make_native_policy(const PolicyContext& context);
+std::unique_ptr<Policy> make_nosplit_policy(const PolicyContext& context);
 
 }  // namespace limpid::memory

@@ -44,6 +44,6 @@ class Policy {
   virtual void check() const = 0;
 };
 
-using PolicyFactory = std::unique_ptr<Policy> (*)(const PolicyContext& context);
+using PolicyFactory = std::function<std::unique_ptr<Policy>(const PolicyContext& context)>;
 
 }  // namespace limpid::memory

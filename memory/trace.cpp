@@ -28,6 +28,10 @@ const char* to_string(TraceKind kind) {
       return "retry";
     case TraceKind::oom:
       return "oom";
+    case TraceKind::segment_map:
+      return "segment_map";
+    case TraceKind::segment_unmap:
+      return "segment_unmap";
   }
   return "?";
 }

@@ -25,8 +25,10 @@ enum class TraceKind : std::uint8_t {
   record_stream,  // id: the block is also used on this stream
   segment_alloc,  // id of the segment, its bytes
   segment_free,   // id of the segment, its bytes
-  retry,  // the device was out of memory; the cache was given back and the call made again; bytes of the segment
-  oom,    // the request failed; requested bytes
+  retry,        // the device was out of memory; the cache was given back and the call made again; bytes of the segment
+  oom,          // the request failed; requested bytes
+  segment_map,  // id of an expandable segment: it grew by these bytes
+  segment_unmap,  // id of an expandable segment: it gave these bytes back
 };
 const char* to_string(TraceKind kind);
 
