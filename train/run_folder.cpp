@@ -152,6 +152,20 @@ void RunFolder::remove_run(const std::string& path) {
     fs::remove_all(path + "/" + name, problem);
     LIMPID_CHECK(!problem, IoError, "cannot remove ", path, "/", name, ": ", problem.message());
   }
+  std::error_code problem;
+  std::vector<fs::path> traces;
+  for (fs::directory_iterator it(path, problem), end; !problem && it != end; it.increment(problem)) {
+    const std::string name = it->path().filename().string();
+    if (name.starts_with("trace.") && name.ends_with("bin")) traces.push_back(it->path());
+  }
+  for (const fs::path& trace : traces) {
+    fs::remove(trace, problem);
+    LIMPID_CHECK(!problem, IoError, "cannot remove ", trace.string(), ": ", problem.message());
+  }
+}
+
+std::string RunFolder::trace(std::int64_t first_step) const {
+  return path_ + (first_step == 0 ? std::string("/trace.bin") : concat("/trace.", first_step, ".bin"));
 }
 
 LogOffsets RunFolder::offsets() const { return {{kSteps, steps_.size()}, {kLedger, ledger_.size()}}; }

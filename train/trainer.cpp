@@ -85,6 +85,9 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, bool resume, TrainObs
   } else {
     folder_ = RunFolder::resume(settings_.out, {});
   }
+  if (settings_.trace > 0) {
+    recording_ = std::make_unique<memory::TraceRecording>(pool, folder_->trace(state_.step), settings_.trace);
+  }
 }
 
 Trainer::~Trainer() = default;
@@ -204,6 +207,7 @@ EpochRecord Trainer::finish_epoch() {
 void Trainer::save(bool best) {
   if (!folder_) return;
   folder_->sync();
+  if (recording_) recording_->flush();
   state_.log_offsets = folder_->offsets();
   state_.generator_seed = default_generator().seed();
   state_.generator_position = default_generator().position();
@@ -265,6 +269,14 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
   result.checkpoint = saved_folder_;
   result.parameters = model().num_parameters();
   if (!result.stopped && test_loader_) result.test = evaluate_on(*test_loader_, "test");
+  if (recording_) {
+    result.trace = recording_->writer().path();
+    try {
+      recording_->close();
+    } catch (const IoError& error) {
+      result.trace_problem = error.what();
+    }
+  }
   return result;
 }
 
