@@ -52,33 +52,50 @@ void put_chunk(std::string& out, char kind, std::string_view payload) {
   out += payload;
 }
 
-void put_record(std::string& out, const TraceRecord& r, const TraceRecord& before) {
-  unsigned head = static_cast<unsigned>(r.kind);
-  if (r.id != before.id) head |= flag(kId);
-  if (r.bytes != before.bytes) head |= flag(kBytes);
-  if (r.stream != before.stream) head |= flag(kStream);
-  if (r.name != before.name) head |= flag(kName);
-  if (r.op != before.op) head |= flag(kOp);
-  if (r.module != before.module) head |= flag(kModule);
-  if (r.step != before.step) head |= flag(kStep);
-  if (r.micro_batch != before.micro_batch) head |= flag(kMicroBatch);
-  if (r.role != before.role) head |= flag(kRole);
-  if (r.phase != before.phase) head |= flag(kPhase);
-  out += static_cast<char>(head);
-  out += static_cast<char>(head >> 8);
-  if (head & flag(kId)) {
-    const std::uint64_t difference = r.id - before.id;
-    put_varint(out, difference << 1 ^ (difference >> 63 ? UINT64_MAX : 0));
+constexpr std::size_t kMaxRecord = 2 + 8 * 10 + 2;
+
+char* put_varint(char* out, std::uint64_t value) {
+  while (value >= 0x80) {
+    *out++ = static_cast<char>(value | 0x80);
+    value >>= 7;
   }
-  if (head & flag(kBytes)) put_varint(out, r.bytes);
-  if (head & flag(kStream)) put_varint(out, r.stream);
-  if (head & flag(kName)) put_varint(out, r.name);
-  if (head & flag(kOp)) put_varint(out, r.op);
-  if (head & flag(kModule)) put_varint(out, r.module);
-  if (head & flag(kStep)) put_varint(out, r.step);
-  if (head & flag(kMicroBatch)) put_varint(out, r.micro_batch);
-  if (head & flag(kRole)) out += static_cast<char>(r.role);
-  if (head & flag(kPhase)) out += static_cast<char>(r.phase);
+  *out++ = static_cast<char>(value);
+  return out;
+}
+
+// At most kMaxRecord bytes; returns the place behind them. This runs inside a training step.
+char* put_record(char* out, const TraceRecord& r, const TraceRecord& before) {
+  unsigned head = static_cast<unsigned>(r.kind);
+  char* const head_at = out;
+  out += 2;
+  if (r.id != before.id) {
+    head |= flag(kId);
+    const std::uint64_t difference = r.id - before.id;
+    out = put_varint(out, difference << 1 ^ (difference >> 63 ? UINT64_MAX : 0));
+  }
+  auto field = [&](Flag f, std::uint64_t value, std::uint64_t former) {
+    if (value == former) return;
+    head |= flag(f);
+    out = put_varint(out, value);
+  };
+  field(kBytes, r.bytes, before.bytes);
+  field(kStream, r.stream, before.stream);
+  field(kName, r.name, before.name);
+  field(kOp, r.op, before.op);
+  field(kModule, r.module, before.module);
+  field(kStep, r.step, before.step);
+  field(kMicroBatch, r.micro_batch, before.micro_batch);
+  if (r.role != before.role) {
+    head |= flag(kRole);
+    *out++ = static_cast<char>(r.role);
+  }
+  if (r.phase != before.phase) {
+    head |= flag(kPhase);
+    *out++ = static_cast<char>(r.phase);
+  }
+  head_at[0] = static_cast<char>(head);
+  head_at[1] = static_cast<char>(head >> 8);
+  return out;
 }
 
 // Reads one payload; running past its end or an overlong number is a DataError.
@@ -238,34 +255,37 @@ std::string TraceEncoder::end(std::uint64_t records, std::uint64_t not_recorded)
   return out;
 }
 
+void TraceEncoder::define(NameId id) {
+  if (id == 0 || (id < known_.size() && known_[id])) return;
+  if (id >= known_.size()) known_.resize(std::max<std::size_t>(id + 1, 2 * known_.size()));
+  known_[id] = true;
+  const std::string_view text = std::string_view(name_of_(id)).substr(0, kMaxName);
+  put_varint(names_, id);
+  put_varint(names_, text.size());
+  names_ += text;
+  if (names_.size() <= kMaxPayload - 2 * kMaxName) return;
+  put_chunk(out_, 'N', names_);
+  names_.clear();
+}
+
 std::string_view TraceEncoder::records(const TraceRecord* records, std::size_t count) {
   out_.clear();
   for (std::size_t done = 0; done < count;) {
     const std::size_t part = std::min(kRecordsAChunk, count - done);
     names_.clear();
-    payload_.clear();
-    put_varint(payload_, part);
+    if (payload_.size() < 10 + part * kMaxRecord) payload_.resize(10 + part * kMaxRecord);
+    char* at = put_varint(payload_.data(), part);
     TraceRecord before{};
     for (std::size_t i = 0; i < part; i++) {
       const TraceRecord& r = records[done + i];
-      for (NameId id : {r.name, r.op, r.module}) {
-        if (id == 0 || (id < known_.size() && known_[id])) continue;
-        if (id >= known_.size()) known_.resize(std::max<std::size_t>(id + 1, 2 * known_.size()));
-        known_[id] = true;
-        const std::string_view text = std::string_view(name_of_(id)).substr(0, kMaxName);
-        put_varint(names_, id);
-        put_varint(names_, text.size());
-        names_ += text;
-        if (names_.size() > kMaxPayload - 2 * kMaxName) {
-          put_chunk(out_, 'N', names_);
-          names_.clear();
-        }
-      }
-      put_record(payload_, r, before);
+      if (r.name != before.name) define(r.name);
+      if (r.op != before.op) define(r.op);
+      if (r.module != before.module) define(r.module);
+      at = put_record(at, r, before);
       before = r;
     }
     if (!names_.empty()) put_chunk(out_, 'N', names_);
-    put_chunk(out_, 'R', payload_);
+    put_chunk(out_, 'R', {payload_.data(), static_cast<std::size_t>(at - payload_.data())});
     done += part;
   }
   return out_;

@@ -47,6 +47,7 @@ class TraceEncoder {
   static std::string end(std::uint64_t records, std::uint64_t not_recorded);
 
  private:
+  void define(NameId id);
   NameOf name_of_;
   std::vector<bool> known_;
   std::string names_, payload_, out_;
