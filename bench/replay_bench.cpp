@@ -1,5 +1,6 @@
 // Time to replay 10 million operations with at most 10,000 live blocks, under every policy: seconds of CPU time, and
-// the ratio to the first. The trace is made up: sizes of a training step and random ones, lifetimes from short to the whole run.
+// the ratio to the first. The trace is made up: sizes of a training step and random ones, lifetimes from short to the
+// whole run.
 //   replay_bench [OPERATIONS] [LIVE] [POLICIES]
 #include <cstdio>
 #include <cstdlib>
@@ -18,7 +19,8 @@ using namespace limpid::memory;
 namespace {
 
 TraceLog make_trace(std::size_t operations, std::size_t max_live) {
-  static constexpr std::uint64_t kSizes[] = {401408, 12845056, 6422528, 3211264, 40000, 2048, 1605632, 512, 100, 9437184};
+  static constexpr std::uint64_t kSizes[] = {401408, 12845056, 6422528, 3211264, 40000,
+                                             2048,   1605632,  512,     100,     9437184};
   TraceLog log;
   log.records.reserve(operations);
   std::mt19937_64 random(1);
@@ -40,8 +42,8 @@ TraceLog make_trace(std::size_t operations, std::size_t max_live) {
       log.records.push_back(r);
     } else {
       // Mostly the youngest, sometimes any.
-      const std::size_t at = random() % 4 ? live.size() - 1 - random() % std::min<std::size_t>(live.size(), 64)
-                                          : random() % live.size();
+      const std::size_t at =
+          random() % 4 ? live.size() - 1 - random() % std::min<std::size_t>(live.size(), 64) : random() % live.size();
       std::swap(live[at], live.back());
       TraceRecord r = live.back();
       live.pop_back();

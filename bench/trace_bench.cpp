@@ -1,5 +1,5 @@
-// What a memory trace in a file costs a training step: groups of steps with and without a recording in turn, CPU time of
-// the thread, and the recording's flush inside the time. Prints records and microseconds a step, and the ratio.
+// What a memory trace in a file costs a training step: groups of steps with and without a recording in turn, CPU time
+// of the thread, and the recording's flush inside the time. Prints records and microseconds a step, and the ratio.
 //   trace_bench [GROUPS]
 #include <algorithm>
 #include <cstdio>
@@ -56,11 +56,12 @@ void measure(const char* name, std::int64_t batch, int steps, int groups) {
   std::sort(with.begin(), with.end());
   std::sort(without.begin(), without.end());
   std::sort(ratios.begin(), ratios.end());
-  std::printf("%-8s B=%-4lld %6.1f records a step, %4.1f bytes each; a step %9.1f us, with a trace %9.1f us (medians); "
-              "ratio %.4f (median of pairs), %.4f (of minima)\n",
-              name, static_cast<long long>(batch), static_cast<double>(records) / steps,
-              static_cast<double>(bytes) / static_cast<double>(std::max<std::uint64_t>(records, 1)),
-              without[without.size() / 2], with[with.size() / 2], ratios[ratios.size() / 2], with[0] / without[0]);
+  std::printf(
+      "%-8s B=%-4lld %6.1f records a step, %4.1f bytes each; a step %9.1f us, with a trace %9.1f us (medians); "
+      "ratio %.4f (median of pairs), %.4f (of minima)\n",
+      name, static_cast<long long>(batch), static_cast<double>(records) / steps,
+      static_cast<double>(bytes) / static_cast<double>(std::max<std::uint64_t>(records, 1)),
+      without[without.size() / 2], with[with.size() / 2], ratios[ratios.size() / 2], with[0] / without[0]);
 }
 
 }  // namespace

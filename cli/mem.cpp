@@ -15,9 +15,10 @@
 namespace limpid::cli {
 
 void add_mem_options(CLI::App& sub, MemOptions& o, bool replays) {
-  sub.add_option("trace", o.trace,
-                 "A run folder, a limpid trace (binary or JSONL), a PyTorch memory snapshot, an RMM log or a MiniMalloc "
-                 "list")
+  sub.add_option(
+         "trace", o.trace,
+         "A run folder, a limpid trace (binary or JSONL), a PyTorch memory snapshot, an RMM log or a MiniMalloc "
+         "list")
       ->required();
   sub.add_flag("--json", o.json, "Last line on stdout: one JSON object");
   if (!replays) return;

@@ -23,8 +23,8 @@ struct MemOptions {
 void add_mem_options(CLI::App& sub, MemOptions& options, bool replays);
 // The trace, of any format; what it has to say goes to stderr.
 memory::TraceLog open_trace(const std::string& path);
-// `policy` overrides that of the options. Unknown policies and settings of a trace's own fall back to the defaults, with
-// a line on stderr.
+// `policy` overrides that of the options. Unknown policies and settings of a trace's own fall back to the defaults,
+// with a line on stderr.
 memory::ReplayOptions replay_options(const MemOptions& options, const memory::TraceLog& log,
                                      const std::string& policy = "");
 // "record 1,234 (step 3, backward, conv2d in layer1)".

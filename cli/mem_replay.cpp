@@ -77,14 +77,14 @@ std::vector<Row> rows(bool scanned) {
       {"peak non-releasable",
        [](const Outcome& o) { return format_bytes(o.result.fragmentation.peak_non_releasable); }},
       {"reserved - live, peak", [](const Outcome& o) { return format_bytes(o.result.fragmentation.peak_gap); }},
-      {"  mean", [](const Outcome& o) {
-         return format_bytes(static_cast<std::uint64_t>(o.result.fragmentation.mean_gap));
-       }},
+      {"  mean",
+       [](const Outcome& o) { return format_bytes(static_cast<std::uint64_t>(o.result.fragmentation.mean_gap)); }},
       {"  mean at a miss", [](const Outcome& o) { return format_bytes(o.result.fragmentation.mean_gap_at_miss); }},
       {"misses", [count](const Outcome& o) { return count(o.result.fragmentation.misses); }},
       {"device calls", [count](const Outcome& o) { return count(o.result.device_calls()); }},
       {"retries", [count](const Outcome& o) { return count(o.result.retries); }},
-      {"modelled time", [](const Outcome& o) {
+      {"modelled time",
+       [](const Outcome& o) {
          char text[32];
          std::snprintf(text, sizeof text, "%.2f ms", 1e3 * o.result.modelled_seconds);
          return std::string(text);
@@ -95,11 +95,16 @@ std::vector<Row> rows(bool scanned) {
 }
 
 Json layout_json(const memory::Layout& l) {
-  return {{"reserved", l.reserved},         {"allocated", l.allocated},
-          {"requested", l.requested},       {"internal", l.internal},
-          {"external", l.external},         {"largest_free", l.largest_free},
-          {"free_blocks", l.free_blocks},   {"segments", l.segments},
-          {"bfc", l.bfc()},                 {"sum_of_squares", l.sum_of_squares},
+  return {{"reserved", l.reserved},
+          {"allocated", l.allocated},
+          {"requested", l.requested},
+          {"internal", l.internal},
+          {"external", l.external},
+          {"largest_free", l.largest_free},
+          {"free_blocks", l.free_blocks},
+          {"segments", l.segments},
+          {"bfc", l.bfc()},
+          {"sum_of_squares", l.sum_of_squares},
           {"snapshot_ratio", l.snapshot_ratio()}};
 }
 
@@ -127,10 +132,14 @@ Json outcome_json(const Outcome& o) {
                            {"mean_gap_at_miss", f.mean_gap_at_miss},
                            {"at_peak_reserved", layout_json(f.at_peak)}};
   const auto& c = r.calls;
-  json["device_calls"] = {{"reserve", c.reserve},           {"release", c.release},
-                          {"map", c.map},                   {"unmap", c.unmap},
-                          {"range_reserve", c.range_reserve}, {"range_release", c.range_release},
-                          {"event_record", c.event_record}, {"event_query", c.event_query},
+  json["device_calls"] = {{"reserve", c.reserve},
+                          {"release", c.release},
+                          {"map", c.map},
+                          {"unmap", c.unmap},
+                          {"range_reserve", c.range_reserve},
+                          {"range_release", c.range_release},
+                          {"event_record", c.event_record},
+                          {"event_query", c.event_query},
                           {"event_wait", c.event_wait}};
   json["retries"] = r.retries;
   json["modelled_seconds"] = r.modelled_seconds;
@@ -182,13 +191,12 @@ void print_scan_note(std::FILE* to, const std::vector<Outcome>& outcomes) {
   std::fprintf(to, "\nC* was scanned upward from the lower bound, since best fit is not monotone:");
   for (const Outcome& o : outcomes) {
     if (!o.scan) continue;
-    std::fprintf(to, "\n  %s: %s to %s by %s, %s tries%s%s", o.policy.c_str(), format_bytes(o.scan->from).c_str(),
-                 format_bytes(o.scan->to).c_str(), format_bytes(o.scan->granularity).c_str(),
-                 format_count(static_cast<std::int64_t>(o.scan->tries)).c_str(),
-                 o.scan->exact() ? "" : " (by 2 MiB just below the answers)",
-                 o.scan->failures_above > 0
-                     ? concat("; ", o.scan->failures_above, " larger capacities fail").c_str()
-                     : "");
+    std::fprintf(
+        to, "\n  %s: %s to %s by %s, %s tries%s%s", o.policy.c_str(), format_bytes(o.scan->from).c_str(),
+        format_bytes(o.scan->to).c_str(), format_bytes(o.scan->granularity).c_str(),
+        format_count(static_cast<std::int64_t>(o.scan->tries)).c_str(),
+        o.scan->exact() ? "" : " (by 2 MiB just below the answers)",
+        o.scan->failures_above > 0 ? concat("; ", o.scan->failures_above, " larger capacities fail").c_str() : "");
   }
   std::fprintf(to, "\n");
 }
@@ -232,7 +240,8 @@ int run(const MemReplayOptions& o) {
     for (const Outcome& outcome : outcomes) json["policies"].push_back(outcome_json(outcome));
     std::printf("%s\n", json.dump().c_str());
   }
-  const bool any_runs = std::any_of(outcomes.begin(), outcomes.end(), [](const Outcome& x) { return x.result.completed; });
+  const bool any_runs =
+      std::any_of(outcomes.begin(), outcomes.end(), [](const Outcome& x) { return x.result.completed; });
   return any_runs ? kOk : kOutOfMemory;
 }
 

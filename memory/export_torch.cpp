@@ -209,7 +209,8 @@ class SnapshotWriter final : public ReplayObserver {
     pickle_.empty_dict();
     pickle_.mark();
     pickle_.item("name", visible(log_.label(r)));
-    pickle_.item("filename", visible(concat(r.module ? log_.name(r.module) : "trace", " ", limpid::to_string(r.phase))));
+    pickle_.item("filename",
+                 visible(concat(r.module ? log_.name(r.module) : "trace", " ", limpid::to_string(r.phase))));
     pickle_.item("line", r.step);
     pickle_.set_items();
     pickle_.appends();

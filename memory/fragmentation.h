@@ -34,14 +34,14 @@ Layout layout_of(const Allocator& allocator);
 
 // `at_peak` is the instant at which reserved bytes first reach their highest value.
 struct Fragmentation {
-  double utilisation = 1;                   // peak active / peak reserved, at different instants (GMLake)
+  double utilisation = 1;  // peak active / peak reserved, at different instants (GMLake)
   Layout at_peak;
-  std::uint64_t peak_non_releasable = 0;    // highest inactive_split_bytes (PyTorch); 0 where pages can be given back
-  std::uint64_t excess = 0;                 // peak reserved - lower bound: what a perfect plan would save (XLA)
-  std::uint64_t peak_gap = 0;               // highest reserved - live, over all operations
-  double mean_gap = 0;                      // its mean over operations
-  std::uint64_t misses = 0;                 // operations that called the device for memory
-  std::uint64_t mean_gap_at_miss = 0;       // reserved - live just before those: what was there and did not help
+  std::uint64_t peak_non_releasable = 0;  // highest inactive_split_bytes (PyTorch); 0 where pages can be given back
+  std::uint64_t excess = 0;               // peak reserved - lower bound: what a perfect plan would save (XLA)
+  std::uint64_t peak_gap = 0;             // highest reserved - live, over all operations
+  double mean_gap = 0;                    // its mean over operations
+  std::uint64_t misses = 0;               // operations that called the device for memory
+  std::uint64_t mean_gap_at_miss = 0;     // reserved - live just before those: what was there and did not help
 };
 
 }  // namespace limpid::memory

@@ -110,8 +110,7 @@ TraceLog parse_rmm_csv(std::string_view text) {
     log.records.push_back(r);
   };
   while (csv.next()) {
-    LIMPID_CHECK(csv.fields().size() == 6, DataError, csv.where(), "has ", csv.fields().size(),
-                 " fields, expected 6");
+    LIMPID_CHECK(csv.fields().size() == 6, DataError, csv.where(), "has ", csv.fields().size(), " fields, expected 6");
     const std::string_view action = csv.field(2);
     const std::uint64_t bytes = checked_size(csv.number(4, "the size"), csv);
     if (action == "allocate") {
@@ -202,7 +201,8 @@ TraceLog parse_minimalloc_csv(std::string_view text) {
 }
 
 const char* to_string(TraceFormat format) {
-  static constexpr const char* kNames[] = {"limpid binary", "limpid JSONL", "PyTorch snapshot", "RMM log", "MiniMalloc"};
+  static constexpr const char* kNames[] = {"limpid binary", "limpid JSONL", "PyTorch snapshot", "RMM log",
+                                           "MiniMalloc"};
   return kNames[static_cast<int>(format)];
 }
 
@@ -215,17 +215,23 @@ TraceFormat format_of(std::string_view bytes) {
   if (first.find("lower") != std::string_view::npos && first.find("upper") != std::string_view::npos) {
     return TraceFormat::minimalloc;
   }
-  LIMPID_THROW(DataError, "[trace] not a trace: neither limpid-trace/1, nor a PyTorch snapshot (pickle), an RMM log or "
+  LIMPID_THROW(DataError,
+               "[trace] not a trace: neither limpid-trace/1, nor a PyTorch snapshot (pickle), an RMM log or "
                "a MiniMalloc list");
 }
 
 TraceLog parse_trace(std::string_view bytes) {
   switch (format_of(bytes)) {
-    case TraceFormat::binary: return parse_trace_binary(bytes);
-    case TraceFormat::jsonl: return parse_trace_jsonl(bytes);
-    case TraceFormat::pytorch: return parse_torch_snapshot(bytes);
-    case TraceFormat::rmm: return parse_rmm_csv(bytes);
-    case TraceFormat::minimalloc: return parse_minimalloc_csv(bytes);
+    case TraceFormat::binary:
+      return parse_trace_binary(bytes);
+    case TraceFormat::jsonl:
+      return parse_trace_jsonl(bytes);
+    case TraceFormat::pytorch:
+      return parse_torch_snapshot(bytes);
+    case TraceFormat::rmm:
+      return parse_rmm_csv(bytes);
+    case TraceFormat::minimalloc:
+      return parse_minimalloc_csv(bytes);
   }
   LIMPID_THROW(InternalError, "[trace] unknown format");
 }

@@ -40,8 +40,8 @@ std::string_view text_or_empty(const PickleValue& dict, const char* key) {
 
 // Frames of the interpreter and of the dispatcher, which PyTorch's viewer hides too.
 bool is_noise(std::string_view function, std::string_view file) {
-  for (std::string_view part : {"_start", "PyEval_", "PyObject_", "PyFunction_", "unwind::", "CapturedTraceback",
-                                "gather_with_cpp"}) {
+  for (std::string_view part :
+       {"_start", "PyEval_", "PyObject_", "PyFunction_", "unwind::", "CapturedTraceback", "gather_with_cpp"}) {
     if (function.find(part) != std::string_view::npos) return true;
   }
   for (std::string_view part : {"core/boxing", "/Register", "/Redispatch", "ceval.c"}) {
@@ -133,8 +133,7 @@ class SnapshotReader {
   }
 
   static bool completes(const PickleValue& e, std::uint64_t address) {
-    return require(e, "action", "an event").text() == "free_completed" &&
-           unsigned_of(e, "addr", "a free") == address;
+    return require(e, "action", "an event").text() == "free_completed" && unsigned_of(e, "addr", "a free") == address;
   }
 
   void alloc(const PickleValue& e) {
@@ -267,7 +266,8 @@ class SnapshotReader {
     auto note = [this](std::uint64_t n, const char* text) {
       if (n > 0) log_.notes.push_back(concat(n, text));
     };
-    note(preexisting_.size(), " blocks were live before the first event: recording began late, or its ring had wrapped");
+    note(preexisting_.size(),
+         " blocks were live before the first event: recording began late, or its ring had wrapped");
     note(lost_frees_, " blocks were allocated again without a free: those frees are assumed just before");
     note(waited_, " frees waited for other streams, which the snapshot does not name");
     note(empty_allocs_, " allocations of 0 bytes are left out");

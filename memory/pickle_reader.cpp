@@ -9,31 +9,76 @@ namespace {
 
 // Opcodes of Python's pickletools. The first list is all that is accepted.
 enum Opcode : std::uint8_t {
-  kMark = '(', kStop = '.', kPop = '0', kPopMark = '1', kBinFloat = 'G', kBinInt = 'J', kBinInt1 = 'K', kBinInt2 = 'M',
-  kNone = 'N', kBinUnicode = 'X', kAppend = 'a', kAppends = 'e', kDict = 'd', kEmptyDict = '}', kBinGet = 'h',
-  kLongBinGet = 'j', kList = 'l', kEmptyList = ']', kBinPut = 'q', kLongBinPut = 'r', kSetItem = 's', kTuple = 't',
-  kEmptyTuple = ')', kSetItems = 'u', kProto = 0x80, kTuple1 = 0x85, kTuple2 = 0x86, kTuple3 = 0x87, kNewTrue = 0x88,
-  kNewFalse = 0x89, kLong1 = 0x8a, kShortBinUnicode = 0x8c, kBinUnicode8 = 0x8d, kMemoize = 0x94, kFrame = 0x95,
+  kMark = '(',
+  kStop = '.',
+  kPop = '0',
+  kPopMark = '1',
+  kBinFloat = 'G',
+  kBinInt = 'J',
+  kBinInt1 = 'K',
+  kBinInt2 = 'M',
+  kNone = 'N',
+  kBinUnicode = 'X',
+  kAppend = 'a',
+  kAppends = 'e',
+  kDict = 'd',
+  kEmptyDict = '}',
+  kBinGet = 'h',
+  kLongBinGet = 'j',
+  kList = 'l',
+  kEmptyList = ']',
+  kBinPut = 'q',
+  kLongBinPut = 'r',
+  kSetItem = 's',
+  kTuple = 't',
+  kEmptyTuple = ')',
+  kSetItems = 'u',
+  kProto = 0x80,
+  kTuple1 = 0x85,
+  kTuple2 = 0x86,
+  kTuple3 = 0x87,
+  kNewTrue = 0x88,
+  kNewFalse = 0x89,
+  kLong1 = 0x8a,
+  kShortBinUnicode = 0x8c,
+  kBinUnicode8 = 0x8d,
+  kMemoize = 0x94,
+  kFrame = 0x95,
 };
 
 // Known opcodes that are refused, for the message. All of them import, call, build, or reach outside the file.
 const char* refused_name(std::uint8_t opcode) {
   switch (opcode) {
-    case 'c': return "GLOBAL, which imports code";
-    case 0x93: return "STACK_GLOBAL, which imports code";
-    case 'R': return "REDUCE, which calls a function";
-    case 'b': return "BUILD, which runs an object's code";
-    case 'i': return "INST, which imports and calls code";
-    case 'o': return "OBJ, which calls code";
-    case 0x81: return "NEWOBJ, which calls code";
-    case 0x92: return "NEWOBJ_EX, which calls code";
-    case 'P': return "PERSID, which asks the program for an object";
-    case 'Q': return "BINPERSID, which asks the program for an object";
-    case 0x82: return "EXT1, which calls code";
-    case 0x83: return "EXT2, which calls code";
-    case 0x84: return "EXT4, which calls code";
-    case 0x97: return "NEXT_BUFFER, which asks the program for an object";
-    default: return nullptr;
+    case 'c':
+      return "GLOBAL, which imports code";
+    case 0x93:
+      return "STACK_GLOBAL, which imports code";
+    case 'R':
+      return "REDUCE, which calls a function";
+    case 'b':
+      return "BUILD, which runs an object's code";
+    case 'i':
+      return "INST, which imports and calls code";
+    case 'o':
+      return "OBJ, which calls code";
+    case 0x81:
+      return "NEWOBJ, which calls code";
+    case 0x92:
+      return "NEWOBJ_EX, which calls code";
+    case 'P':
+      return "PERSID, which asks the program for an object";
+    case 'Q':
+      return "BINPERSID, which asks the program for an object";
+    case 0x82:
+      return "EXT1, which calls code";
+    case 0x83:
+      return "EXT2, which calls code";
+    case 0x84:
+      return "EXT4, which calls code";
+    case 0x97:
+      return "NEXT_BUFFER, which asks the program for an object";
+    default:
+      return nullptr;
   }
 }
 
@@ -72,20 +117,40 @@ class PickleMachine {
                      " values on the stack instead of one");
         document_.root_ = stack_[0];
         return false;
-      case kFrame: number(8); break;  // only a hint for readers of streams
-      case kMark: stack_.push_back(kMarkNode); break;
+      case kFrame:
+        number(8);
+        break;  // only a hint for readers of streams
+      case kMark:
+        stack_.push_back(kMarkNode);
+        break;
       case kPop:
         need(1);
         stack_.pop_back();
         break;
-      case kPopMark: stack_.resize(mark()); break;
-      case kNone: push({}); break;
-      case kNewTrue: push(integer_node(PickleType::boolean, 1)); break;
-      case kNewFalse: push(integer_node(PickleType::boolean, 0)); break;
-      case kBinInt: push(integer_node(PickleType::integer, static_cast<std::int32_t>(number(4)))); break;
-      case kBinInt1: push(integer_node(PickleType::integer, static_cast<std::int64_t>(number(1)))); break;
-      case kBinInt2: push(integer_node(PickleType::integer, static_cast<std::int64_t>(number(2)))); break;
-      case kLong1: push(integer_node(PickleType::integer, long_number(number(1)))); break;
+      case kPopMark:
+        stack_.resize(mark());
+        break;
+      case kNone:
+        push({});
+        break;
+      case kNewTrue:
+        push(integer_node(PickleType::boolean, 1));
+        break;
+      case kNewFalse:
+        push(integer_node(PickleType::boolean, 0));
+        break;
+      case kBinInt:
+        push(integer_node(PickleType::integer, static_cast<std::int32_t>(number(4))));
+        break;
+      case kBinInt1:
+        push(integer_node(PickleType::integer, static_cast<std::int64_t>(number(1))));
+        break;
+      case kBinInt2:
+        push(integer_node(PickleType::integer, static_cast<std::int64_t>(number(2))));
+        break;
+      case kLong1:
+        push(integer_node(PickleType::integer, long_number(number(1))));
+        break;
       case kBinFloat: {
         std::uint64_t bits = 0;  // big-endian
         for (int i = 0; i < 8; i++) bits = bits << 8 | byte();
@@ -95,27 +160,69 @@ class PickleMachine {
         push(node);
         break;
       }
-      case kShortBinUnicode: push_text(number(1)); break;
-      case kBinUnicode: push_text(number(4)); break;
-      case kBinUnicode8: push_text(number(8)); break;
-      case kEmptyTuple: push_container(PickleType::tuple, stack_.size()); break;
-      case kEmptyList: push_container(PickleType::list, stack_.size()); break;
-      case kEmptyDict: push_container(PickleType::dict, stack_.size()); break;
-      case kTuple1: need(1), push_container(PickleType::tuple, stack_.size() - 1); break;
-      case kTuple2: need(2), push_container(PickleType::tuple, stack_.size() - 2); break;
-      case kTuple3: need(3), push_container(PickleType::tuple, stack_.size() - 3); break;
-      case kTuple: from_mark(PickleType::tuple); break;
-      case kList: from_mark(PickleType::list); break;
-      case kDict: from_mark(PickleType::dict); break;
-      case kAppend: add(PickleType::list, 1); break;
-      case kAppends: add_from_mark(PickleType::list); break;
-      case kSetItem: add(PickleType::dict, 2); break;
-      case kSetItems: add_from_mark(PickleType::dict); break;
-      case kMemoize: put(memo_.size()); break;
-      case kBinPut: put(number(1)); break;
-      case kLongBinPut: put(number(4)); break;
-      case kBinGet: get(number(1)); break;
-      case kLongBinGet: get(number(4)); break;
+      case kShortBinUnicode:
+        push_text(number(1));
+        break;
+      case kBinUnicode:
+        push_text(number(4));
+        break;
+      case kBinUnicode8:
+        push_text(number(8));
+        break;
+      case kEmptyTuple:
+        push_container(PickleType::tuple, stack_.size());
+        break;
+      case kEmptyList:
+        push_container(PickleType::list, stack_.size());
+        break;
+      case kEmptyDict:
+        push_container(PickleType::dict, stack_.size());
+        break;
+      case kTuple1:
+        need(1), push_container(PickleType::tuple, stack_.size() - 1);
+        break;
+      case kTuple2:
+        need(2), push_container(PickleType::tuple, stack_.size() - 2);
+        break;
+      case kTuple3:
+        need(3), push_container(PickleType::tuple, stack_.size() - 3);
+        break;
+      case kTuple:
+        from_mark(PickleType::tuple);
+        break;
+      case kList:
+        from_mark(PickleType::list);
+        break;
+      case kDict:
+        from_mark(PickleType::dict);
+        break;
+      case kAppend:
+        add(PickleType::list, 1);
+        break;
+      case kAppends:
+        add_from_mark(PickleType::list);
+        break;
+      case kSetItem:
+        add(PickleType::dict, 2);
+        break;
+      case kSetItems:
+        add_from_mark(PickleType::dict);
+        break;
+      case kMemoize:
+        put(memo_.size());
+        break;
+      case kBinPut:
+        put(number(1));
+        break;
+      case kLongBinPut:
+        put(number(4));
+        break;
+      case kBinGet:
+        get(number(1));
+        break;
+      case kLongBinGet:
+        get(number(4));
+        break;
       default: {
         const char* name = refused_name(opcode);
         LIMPID_CHECK(!name, DataError, "[pickle] refused at byte ", where, ": opcode ", name ? name : "",

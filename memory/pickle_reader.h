@@ -22,12 +22,12 @@ class PickleValue {
  public:
   PickleType type() const;
   bool is(PickleType t) const { return type() == t; }
-  std::int64_t integer() const;   // also of a boolean; DataError for other types
-  double real() const;            // also of an integer
-  std::string_view text() const;  // DataError for other types
-  std::size_t size() const;       // of a tuple, list or dict (pairs)
-  PickleValue operator[](std::size_t index) const;             // of a tuple or list
-  PickleValue key(std::size_t index) const;                    // of a dict's pair
+  std::int64_t integer() const;                     // also of a boolean; DataError for other types
+  double real() const;                              // also of an integer
+  std::string_view text() const;                    // DataError for other types
+  std::size_t size() const;                         // of a tuple, list or dict (pairs)
+  PickleValue operator[](std::size_t index) const;  // of a tuple or list
+  PickleValue key(std::size_t index) const;         // of a dict's pair
   PickleValue value(std::size_t index) const;
   std::optional<PickleValue> find(std::string_view key) const;  // in a dict; the last pair with that key wins
 

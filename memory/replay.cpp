@@ -137,8 +137,12 @@ class Runner {
         allocator_.set_role(blocks_[op.slot], op.role);
         if (observer_) observer_->on_role(op, *blocks_[op.slot]);
         return true;
-      case TraceKind::record_stream: allocator_.record_stream(blocks_[op.slot], op.stream); return true;
-      case TraceKind::empty_cache: allocator_.empty_cache(); return true;
+      case TraceKind::record_stream:
+        allocator_.record_stream(blocks_[op.slot], op.stream);
+        return true;
+      case TraceKind::empty_cache:
+        allocator_.empty_cache();
+        return true;
       case TraceKind::oom:
         if (Block* block = request(op, result, false)) {
           result.rescued++;
@@ -147,7 +151,8 @@ class Runner {
           result.failed_before++;
         }
         return true;
-      default: return true;
+      default:
+        return true;
     }
   }
 
@@ -216,8 +221,10 @@ ReplayScript::ReplayScript(const TraceLog& log) {
         break;
       }
       case TraceKind::oom:
-      case TraceKind::empty_cache: break;
-      default: continue;
+      case TraceKind::empty_cache:
+        break;
+      default:
+        continue;
     }
     ops.push_back(op);
   }

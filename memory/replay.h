@@ -32,11 +32,11 @@ struct ReplayScript {
   explicit ReplayScript(const TraceLog& log);
 
   std::vector<ReplayOp> ops;
-  std::uint32_t slots = 0;           // highest number of live blocks
-  std::uint64_t peak_live = 0;       // highest sum of requested bytes: no policy and no plan needs less
+  std::uint32_t slots = 0;      // highest number of live blocks
+  std::uint64_t peak_live = 0;  // highest sum of requested bytes: no policy and no plan needs less
   std::uint32_t peak_live_record = 0;
   std::uint64_t allocations = 0, frees = 0;
-  std::uint64_t unknown = 0;         // operations left out
+  std::uint64_t unknown = 0;  // operations left out
 };
 
 // Estimates of what calls of a device cost, in seconds: orders of magnitude of a GPU driver, not measurements of yours.
@@ -45,7 +45,7 @@ struct DeviceLatency {
   double map = 60e-6, unmap = 60e-6;          // create + map + set access; unmap + release
   double range = 10e-6;                       // reserving or releasing a virtual range
   double event = 2e-6, query = 1e-6;
-  double wait = 20e-6;  // of an event that is pending
+  double wait = 20e-6;        // of an event that is pending
   double operation = 0.1e-6;  // of the policy itself: allocate or free
 };
 
@@ -102,7 +102,7 @@ class ReplayObserver {
   virtual void on_role(const ReplayOp&, const Block&) {}
   virtual void on_oom(const ReplayOp&, const OutOfMemoryInfo&) {}
   virtual void on_step(const ReplayOp&, const LedgerRows&) {}  // after every operation
-  virtual void on_end(Allocator&) {}  // after the last operation, or the failure
+  virtual void on_end(Allocator&) {}                           // after the last operation, or the failure
 };
 
 ReplayResult replay(const ReplayScript& script, const ReplayOptions& options, ReplayObserver* observer = nullptr);

@@ -13,8 +13,8 @@ std::uint64_t round_up(std::uint64_t bytes, std::uint64_t step) { return (bytes 
 }  // namespace
 
 CapacityScan scan_capacity(const ReplayScript& script, const ReplayOptions& options, const CapacityScanOptions& scan) {
-  LIMPID_CHECK(scan.granularity % kPage == 0, ArgumentError, "[replay] the granularity must be a multiple of 2 MiB, got ",
-               scan.granularity);
+  LIMPID_CHECK(scan.granularity % kPage == 0, ArgumentError,
+               "[replay] the granularity must be a multiple of 2 MiB, got ", scan.granularity);
   ReplayOptions one = options;
   one.layouts = false;
   one.capacity = ReplayOptions::kUnlimited;
@@ -64,8 +64,8 @@ CapacityScan scan_capacity(const ReplayScript& script, const ReplayOptions& opti
     };
     out.smallest = refine(*out.smallest, [](const ReplayResult& r) { return r.completed; });
     if (out.smallest_no_retry) {
-      out.smallest_no_retry = refine(*out.smallest_no_retry,
-                                     [](const ReplayResult& r) { return r.completed && r.retries == 0; });
+      out.smallest_no_retry =
+          refine(*out.smallest_no_retry, [](const ReplayResult& r) { return r.completed && r.retries == 0; });
     }
   }
   return out;

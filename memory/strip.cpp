@@ -65,11 +65,9 @@ class Axis {
     return it;
   }
   std::map<std::uint64_t, Piece>::iterator first_over(std::uint64_t a) { return first_over_in(pieces_, a); }
-  std::map<std::uint64_t, Piece>::const_iterator first_over(std::uint64_t a) const {
-    return first_over_in(pieces_, a);
-  }
-  std::map<std::uint64_t, Piece> pieces_;         // by address
-  std::map<std::uint64_t, std::uint64_t> used_;   // places: begin -> end
+  std::map<std::uint64_t, Piece>::const_iterator first_over(std::uint64_t a) const { return first_over_in(pieces_, a); }
+  std::map<std::uint64_t, Piece> pieces_;        // by address
+  std::map<std::uint64_t, std::uint64_t> used_;  // places: begin -> end
   std::uint64_t height_ = 0;
 };
 
@@ -138,9 +136,8 @@ class Painter final : public ReplayObserver {
     double time;
   };
   void paint_block(LiveBlock& block) {
-    axis_.for_each_part(block.address, block.bytes, [&](std::uint64_t place, std::uint64_t n) {
-      paint(used, place, n, block.since, time_);
-    });
+    axis_.for_each_part(block.address, block.bytes,
+                        [&](std::uint64_t place, std::uint64_t n) { paint(used, place, n, block.since, time_); });
     block.bytes = 0;
   }
   // Places are removed as they came or in parts; what is left of a part stays begun.

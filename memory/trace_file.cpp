@@ -150,11 +150,20 @@ class BinaryReader {
       const std::string_view payload = bytes.substr(at + kChunkHead, static_cast<std::size_t>(length));
       if (crc(payload) != sum) return cut(at, "a chunk is damaged (its CRC differs)");
       switch (kind) {
-        case 'I': info_from_json(parse_json_object(payload, "a trace's info"), log_.info); break;
-        case 'N': names(Cursor(payload)); break;
-        case 'R': records(Cursor(payload)); break;
-        case 'E': ended = end(payload); break;
-        default: LIMPID_THROW(DataError, "[trace] unknown chunk kind ", static_cast<int>(kind), " at byte ", at);
+        case 'I':
+          info_from_json(parse_json_object(payload, "a trace's info"), log_.info);
+          break;
+        case 'N':
+          names(Cursor(payload));
+          break;
+        case 'R':
+          records(Cursor(payload));
+          break;
+        case 'E':
+          ended = end(payload);
+          break;
+        default:
+          LIMPID_THROW(DataError, "[trace] unknown chunk kind ", static_cast<int>(kind), " at byte ", at);
       }
       at += kChunkHead + static_cast<std::size_t>(length);
     }
@@ -173,7 +182,8 @@ class BinaryReader {
   }
   TraceLog cut(std::size_t at, const std::string& why) {
     log_.cut = true;
-    log_.notes.push_back(concat("cut at byte ", at, ": ", why, "; ", log_.records.size(), " records stand before that"));
+    log_.notes.push_back(
+        concat("cut at byte ", at, ": ", why, "; ", log_.records.size(), " records stand before that"));
     return std::move(log_);
   }
   void names(Cursor in) {
@@ -311,7 +321,9 @@ void write_trace(const std::string& path, const TraceLog& log) {
 // --- while a program runs
 
 TraceWriter::TraceWriter(std::string path, const TraceInfo& info, std::uint64_t limit_bytes)
-    : path_(std::move(path)), limit_(limit_bytes), encoder_([](NameId id) -> const std::string& { return name_of(id); }) {
+    : path_(std::move(path)),
+      limit_(limit_bytes),
+      encoder_([](NameId id) -> const std::string& { return name_of(id); }) {
   descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   LIMPID_CHECK(descriptor_ >= 0, IoError, "cannot write ", path_, ": ", std::strerror(errno));
   put(TraceEncoder::header());
@@ -381,8 +393,8 @@ TraceRecording::TraceRecording(Allocator& allocator, const std::string& path, st
   info.capacity = allocator.device().mem_info().total;
   writer_ = std::make_unique<TraceWriter>(path, info, limit_bytes);
   TraceWriter* writer = writer_.get();
-  info.preexisting = allocator.record_to(
-      [writer](const TraceRecord* records, std::size_t count) { writer->append(records, count); });
+  info.preexisting =
+      allocator.record_to([writer](const TraceRecord* records, std::size_t count) { writer->append(records, count); });
   if (info.preexisting > 0) writer_->update(info);
 }
 

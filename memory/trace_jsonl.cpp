@@ -56,8 +56,8 @@ TraceRecord record_from(const Json& json, const std::string& kind, NameTable& na
 }  // namespace
 
 nlohmann::ordered_json info_to_json(const TraceInfo& info) {
-  return {{"source", info.source},     {"device", info.device},           {"policy", info.policy},
-          {"settings", info.settings}, {"capacity", info.capacity},       {"preexisting", info.preexisting}};
+  return {{"source", info.source},     {"device", info.device},     {"policy", info.policy},
+          {"settings", info.settings}, {"capacity", info.capacity}, {"preexisting", info.preexisting}};
 }
 
 void info_from_json(const Json& json, TraceInfo& info) {

@@ -27,10 +27,10 @@ struct TraceInfo {
 
 struct TraceLog {
   TraceInfo info;
-  std::vector<TraceRecord> records;     // name, op, module: places in `names`
+  std::vector<TraceRecord> records;  // name, op, module: places in `names`
   std::vector<std::string> names = {""};
-  bool cut = false;                     // the file ends early or is damaged; `records` is what stands before that
-  std::vector<std::string> notes;       // what a reader should know: where it is cut, what could not be imported
+  bool cut = false;                // the file ends early or is damaged; `records` is what stands before that
+  std::vector<std::string> notes;  // what a reader should know: where it is cut, what could not be imported
 
   const std::string& name(NameId id) const { return names[id]; }
   // A short label of an allocation: its tensor, else its layer, else its operation, else its role.

@@ -20,9 +20,10 @@ struct Run {
   std::string path = folder / "run";
   CommandResult result;
   Run() {
-    result = limpid_command({"train", "--data", "synthetic", "--input", "3x16x16", "--classes", "4", "--limit", "64",
-                             "--model", "lenet", "--batch", "16", "--epochs", "1", "--workers", "1", "--threads", "1",
-                             "--out", path, "--json", "--quiet"});
+    result =
+        limpid_command({"train", "--data",    "synthetic", "--input", "3x16x16", "--classes", "4",      "--limit",
+                        "64",    "--model",   "lenet",     "--batch", "16",      "--epochs",  "1",      "--workers",
+                        "1",     "--threads", "1",         "--out",   path,      "--json",    "--quiet"});
   }
 };
 const Run& trained() {
@@ -93,9 +94,8 @@ TEST_CASE("export and import meet") {
     return limpid_command({"mem", "summary", file, "--json"}).json()["peak_live"];
   };
   const Json expected = peak(run.path);
-  const std::pair<const char*, const char*> formats[] = {{"s.pickle", ""},        {"t.jsonl", ""},
-                                                         {"t.bin", ""},           {"rmm.csv", "rmm"},
-                                                         {"mini.csv", "minimalloc"}};
+  const std::pair<const char*, const char*> formats[] = {
+      {"s.pickle", ""}, {"t.jsonl", ""}, {"t.bin", ""}, {"rmm.csv", "rmm"}, {"mini.csv", "minimalloc"}};
   for (const auto& [name, to] : formats) {
     CAPTURE(name);
     std::vector<std::string> words = {"mem", "export", run.path, "-o", folder / name, "--json"};
@@ -150,9 +150,9 @@ TEST_CASE("strip draws the map") {
 TEST_CASE("the trace of a run: limit, off, and again when it goes on") {
   TempFolder folder;
   auto train = [&](const std::string& run, const std::vector<std::string>& more) {
-    std::vector<std::string> words = {"train",   "--data",  "synthetic", "--input",   "3x16x16", "--classes", "4",
-                                      "--limit", "64",      "--model",   "lenet",     "--batch", "16",        "--quiet",
-                                      "--json",  "--out",   folder / run, "--workers", "1"};
+    std::vector<std::string> words = {"train",   "--data", "synthetic",  "--input",   "3x16x16", "--classes", "4",
+                                      "--limit", "64",     "--model",    "lenet",     "--batch", "16",        "--quiet",
+                                      "--json",  "--out",  folder / run, "--workers", "1"};
     words.insert(words.end(), more.begin(), more.end());
     return limpid_command(words);
   };

@@ -177,8 +177,12 @@ TEST_CASE("broken pickles end in an error") {
   CHECK(contains(pickle_error(kProto + "0."), "too few values"));
   CHECK(contains(pickle_error(kProto + "h\x05."), "never stored"));
   CHECK(contains(pickle_error(kProto + "Nr\xff\xff\xff\xff."), "memo number 4294967295"));
-  CHECK(contains(pickle_error(kProto + "X\xff\xff\xff\xff" "abc."), "a text of 4294967295 bytes"));
-  CHECK(contains(pickle_error("\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7f" "abc."), "a text of"));
+  CHECK(contains(pickle_error(kProto + "X\xff\xff\xff\xff"
+                                       "abc."),
+                 "a text of 4294967295 bytes"));
+  CHECK(contains(pickle_error("\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7f"
+                              "abc."),
+                 "a text of"));
   CHECK(contains(pickle_error(kProto + "\x8a\x0a" + std::string(10, '\1') + "."), "an integer of 10 bytes"));
   CHECK(contains(pickle_error(kProto + "\x8a\x09" + std::string(9, '\1') + "."), "does not fit"));
   CHECK(contains(pickle_error(kProto + "J\x01\x02"), "without STOP"));
@@ -205,10 +209,17 @@ TEST_CASE("a snapshot becomes a trace") {
     CHECK(log.info.settings == "max_split_size_mb:64");
     CHECK(log.info.preexisting == 2);
     const std::vector<std::pair<TraceKind, std::uint64_t>> expected = {
-        {TraceKind::alloc, 700},           {TraceKind::alloc, 600},           {TraceKind::free, 700},
-        {TraceKind::segment_alloc, 20 * kMiB}, {TraceKind::alloc, 3 * kMiB - 100}, {TraceKind::alloc, 5 * kMiB},
-        {TraceKind::free, 3 * kMiB - 100}, {TraceKind::alloc, 1000},          {TraceKind::record_stream, 5 * kMiB},
-        {TraceKind::free, 5 * kMiB},       {TraceKind::oom, 100 * kMiB},
+        {TraceKind::alloc, 700},
+        {TraceKind::alloc, 600},
+        {TraceKind::free, 700},
+        {TraceKind::segment_alloc, 20 * kMiB},
+        {TraceKind::alloc, 3 * kMiB - 100},
+        {TraceKind::alloc, 5 * kMiB},
+        {TraceKind::free, 3 * kMiB - 100},
+        {TraceKind::alloc, 1000},
+        {TraceKind::record_stream, 5 * kMiB},
+        {TraceKind::free, 5 * kMiB},
+        {TraceKind::oom, 100 * kMiB},
     };
     REQUIRE(log.records.size() == expected.size());
     for (std::size_t i = 0; i < expected.size(); i++) {
@@ -237,14 +248,14 @@ TEST_CASE("a snapshot becomes a trace") {
     CHECK(legacy.records[1].bytes == 512);
     CHECK(legacy.info.preexisting == 2);
   }
-  auto error = [](const std::string& bytes) {
-    return message_of<DataError>([&] { parse_torch_snapshot(bytes); });
-  };
+  auto error = [](const std::string& bytes) { return message_of<DataError>([&] { parse_torch_snapshot(bytes); }); };
   CHECK(contains(error(kProto + "N."), "expected a dict"));
   CHECK(contains(error(kProto + "}."), "no 'segments'"));
   CHECK(contains(error(kProto + "](}e."), "no 'address'"));
   // {"segments": [{"address": -1, "blocks": []}]}
-  CHECK(contains(error(kProto + "}X\x08\0\0\0segments](}(X\x07\0\0\0" "addressJ\xff\xff\xff\xffX\x06\0\0\0" "blocks]ues."s),
+  CHECK(contains(error(kProto + "}X\x08\0\0\0segments](}(X\x07\0\0\0"
+                                "addressJ\xff\xff\xff\xffX\x06\0\0\0"
+                                "blocks]ues."s),
                  "address is -1"));
 }
 
@@ -307,10 +318,11 @@ TEST_CASE("RMM logs") {
   const std::string text = text_of([&](const ByteSink& out) { print_rmm_csv(log, options, out); });
   const TraceLog back = parse_trace(text);
   CHECK(events_of(back) == events_of(log));
-  CHECK(std::count_if(back.records.begin(), back.records.end(),
-                      [](const TraceRecord& r) { return r.kind == TraceKind::oom; }) ==
-        std::count_if(log.records.begin(), log.records.end(),
-                      [](const TraceRecord& r) { return r.kind == TraceKind::oom; }));
+  CHECK(std::count_if(back.records.begin(), back.records.end(), [](const TraceRecord& r) {
+          return r.kind == TraceKind::oom;
+        }) == std::count_if(log.records.begin(), log.records.end(), [](const TraceRecord& r) {
+          return r.kind == TraceKind::oom;
+        }));
   // What the format cannot say (other streams' uses, emptied caches) is lost on the first way, failures that are none
   // without a limit on the second, and nothing after that.
   const TraceLog second = parse_trace(text_of([&](const ByteSink& out) { print_rmm_csv(back, {}, out); }));

@@ -18,7 +18,8 @@ using Random = std::mt19937_64;
 
 void mutate(std::string& s, const std::vector<std::string>& corpus, Random& random) {
   auto below = [&random](std::size_t n) { return static_cast<std::size_t>(random() % std::max<std::size_t>(n, 1)); };
-  static constexpr std::uint8_t kBytes[] = {0, 1, 2, 0x7f, 0x80, 0xff, '(', ')', '.', ',', '\n', '"', '{', '}', ']', 'c'};
+  static constexpr std::uint8_t kBytes[] = {0,   1,   2,    0x7f, 0x80, 0xff, '(', ')',
+                                            '.', ',', '\n', '"',  '{',  '}',  ']', 'c'};
   for (std::size_t changes = 1 + below(6); changes > 0; changes--) {
     const std::size_t at = below(s.size() + 1);
     switch (below(9)) {
@@ -28,10 +29,18 @@ void mutate(std::string& s, const std::vector<std::string>& corpus, Random& rand
       case 1:
         if (at < s.size()) s[at] = static_cast<char>(kBytes[below(sizeof kBytes)]);
         break;
-      case 2: s.insert(at, 1, static_cast<char>(random())); break;
-      case 3: s.erase(at, 1 + below(16)); break;
-      case 4: s.insert(at, s.substr(below(s.size()), 1 + below(64))); break;
-      case 5: s.resize(at); break;
+      case 2:
+        s.insert(at, 1, static_cast<char>(random()));
+        break;
+      case 3:
+        s.erase(at, 1 + below(16));
+        break;
+      case 4:
+        s.insert(at, s.substr(below(s.size()), 1 + below(64)));
+        break;
+      case 5:
+        s.resize(at);
+        break;
       case 6: {  // a piece of another input
         const std::string& other = corpus[below(corpus.size())];
         const std::string piece = other.substr(below(other.size()), 1 + below(128));
@@ -82,8 +91,7 @@ int main(int argc, char** argv) {
   std::vector<std::string> pool = corpus;
   const auto start = std::chrono::steady_clock::now();
   std::uint64_t done = 0;
-  while (done < runs &&
-         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < seconds) {
+  while (done < runs && std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < seconds) {
     std::string s = pool[random() % pool.size()];
     mutate(s, corpus, random);
     run(s);

@@ -12,7 +12,8 @@ namespace {
 std::string with_right_checksums(std::string bytes) {
   for (std::size_t at = 16; bytes.size() - std::min(at, bytes.size()) >= 9;) {
     std::size_t length = 0;
-    for (std::size_t i = 0; i < 4; i++) length |= static_cast<std::size_t>(static_cast<unsigned char>(bytes[at + 1 + i])) << (8 * i);
+    for (std::size_t i = 0; i < 4; i++)
+      length |= static_cast<std::size_t>(static_cast<unsigned char>(bytes[at + 1 + i])) << (8 * i);
     length = std::min(length, bytes.size() - at - 9);
     for (std::size_t i = 0; i < 4; i++) bytes[at + 1 + i] = static_cast<char>(length >> (8 * i));
     const auto sum = crc32(0, reinterpret_cast<const Bytef*>(bytes.data() + at + 9), static_cast<uInt>(length));
