@@ -23,6 +23,15 @@ class WatchedMemory final : public SimulatedMemory {
     SimulatedMemory::release(segment, bytes);
     tell(ReplayObserver::DeviceEvent::release, segment, bytes);
   }
+  void* range_reserve(std::size_t bytes) override {
+    void* range = SimulatedMemory::range_reserve(bytes);
+    if (observer) observer->on_range(reinterpret_cast<std::uintptr_t>(range), bytes, true);
+    return range;
+  }
+  void range_release(void* range, std::size_t bytes) override {
+    SimulatedMemory::range_release(range, bytes);
+    if (observer) observer->on_range(reinterpret_cast<std::uintptr_t>(range), bytes, false);
+  }
   bool map(void* at, std::size_t bytes) override {
     const bool ok = SimulatedMemory::map(at, bytes);
     if (ok) tell(ReplayObserver::DeviceEvent::map, at, bytes);

@@ -97,6 +97,8 @@ class ReplayObserver {
   enum class DeviceEvent : std::uint8_t { reserve, release, map, unmap };
   virtual void on_start(Allocator&) {}  // the allocator that runs the trace; valid until on_end() has returned
   virtual void on_device(DeviceEvent, std::uint64_t /*address*/, std::uint64_t /*bytes*/) {}
+  // A virtual range begins (or goes): addresses, to which on_device() then maps memory.
+  virtual void on_range(std::uint64_t /*address*/, std::uint64_t /*bytes*/, bool /*begins*/) {}
   virtual void on_alloc(const ReplayOp&, const Block&) {}
   virtual void on_free(const ReplayOp&, const Block&, bool /*waits*/) {}  // before it happens; waits: for a stream
   virtual void on_role(const ReplayOp&, const Block&) {}
