@@ -88,6 +88,7 @@ void add_mem(CLI::App& app, Action& action) {
   add_mem_summary(*mem, action);
   add_mem_replay(*mem, action);
   add_mem_strip(*mem, action);
+  add_mem_view(*mem, action);
   add_mem_export(*mem, action);
   add_mem_import(*mem, action);
   mem->footer(
@@ -96,6 +97,7 @@ void add_mem(CLI::App& app, Action& action) {
       "  limpid mem summary run\n"
       "  limpid mem replay run --policy all --capacity 512MiB\n"
       "  limpid mem strip run\n"
+      "  limpid mem view run -o view.html\n"
       "  limpid mem export run -o snapshot.pickle");
 }
 

@@ -35,5 +35,6 @@ void add_mem_replay(CLI::App& mem, Action& action);
 void add_mem_export(CLI::App& mem, Action& action);
 void add_mem_import(CLI::App& mem, Action& action);
 void add_mem_strip(CLI::App& mem, Action& action);
+void add_mem_view(CLI::App& mem, Action& action);
 
 }  // namespace limpid::cli
