@@ -407,13 +407,13 @@ window.limpidView = {
       })),
     };
   },
-  // Where a rectangle that is large in the present view lies on the screen, with what it is.
-  landmark(column = 0) {
+  // Where the largest rectangle of the present view (with this label) lies on the screen, and what it is.
+  landmark(column = 0, label = "") {
     const { map, run } = page.columns[column], v = page.view, box = map.overlay.getBoundingClientRect();
     let best = -1, area = 0;
     run.forEachIn(Math.floor(v.t0), v.t1, (i) => {
       const w = Math.min(v.t1, run.end[i]) - Math.max(v.t0, run.begin[i]), h = Math.min(v.y1, run.high[i]) - Math.max(v.y0, run.low[i]);
-      if (w > 0 && h > 0 && w * h > area) {
+      if (w > 0 && h > 0 && w * h > area && (!label || run.label(run.kind[i]) === label)) {
         best = i;
         area = w * h;
       }

@@ -95,6 +95,7 @@ def use_the_map(page):
     check(rows["reserved"] == sum(rows[k] for k in ("live", "rounding", "slack", "pending", "free_in_used", "free_whole")),
           "the ledger at the peak balances")
     check(s["instant"] == run["peakEvent"], "the page begins at the peak")
+    check(browser.evaluate("document.title") == "lenet-bn: six steps and an evaluation", "the title")
     at = run["instant"]
     check((at["live"], at["reserved"], at["allocated"]) == (rows["live"], rows["reserved"], rows["live"] + rows["rounding"] + rows["slack"]),
           "the sums of the rectangles at the peak are the ledger's")
@@ -201,7 +202,11 @@ def use_colours_and_themes(page, options):
         check(browser.evaluate(contrast) >= 4.5, f"text is readable in {scheme}: contrast {browser.evaluate(contrast):.1f}")
         browser.screenshot(os.path.join(options.out, f"{page.name}_{scheme}.png"))
         if options.images:
+            mark = browser.evaluate("limpidView.landmark(0, 'relu2')")
+            browser.move(mark["x"], mark["y"])
+            browser.settle()
             browser.screenshot(os.path.join(options.images, f"mem_view_{scheme}.png"))
+            browser.move(5, 5)
     browser.evaluate("document.getElementById('theme').value = 'dark'; document.getElementById('theme').dispatchEvent(new Event('change'))")
     check(page.settled()["theme"] == "dark", "the switch overrides the system")
     pdf = os.path.join(options.out, "print.pdf")
@@ -309,7 +314,7 @@ def main():
     browser = Chromium(options.browser)
     try:
         browser.colour_scheme("light")
-        page = Page(browser, options, "train", trace("train"))
+        page = Page(browser, options, "train", trace("train"), "--title", "lenet-bn: six steps and an evaluation")
         use_colours_and_themes(page, options)
         use_the_map(page)
         page.finish()
