@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <unordered_map>
 
@@ -258,6 +259,7 @@ class Placer final : public ReplayObserver {
     out_.regions = book_.regions;
     out_.pieces = book_.pieces;
     std::erase_if(out_.pieces, [](const RegionPiece& p) { return p.begin == p.end; });
+    trim_ranges();
   }
 
  private:
@@ -306,11 +308,28 @@ class Placer final : public ReplayObserver {
     waiting_.clear();
   }
 
+  // A range is shown while it has memory: policies keep addresses much longer.
+  void trim_ranges() {
+    std::vector<bool> seen(out_.regions.size());
+    for (const RegionPiece& p : out_.pieces) {
+      Region& region = out_.regions[p.region];
+      if (!region.is_range) continue;
+      region.begin = seen[p.region] ? std::min(region.begin, p.begin) : p.begin;
+      region.end = seen[p.region] ? std::max(region.end, p.end) : p.end;
+      seen[p.region] = true;
+    }
+  }
+
   // Each region takes the lowest gap that is long enough among the regions that exist when it begins.
   void assign_lanes() {
     std::map<std::uint64_t, std::uint64_t> taken;  // lane -> its end
     std::multimap<std::uint32_t, std::uint64_t> ends;
-    for (Region& region : out_.regions) {
+    std::vector<std::uint32_t> order(out_.regions.size());
+    std::iota(order.begin(), order.end(), 0u);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return out_.regions[a].begin < out_.regions[b].begin; });
+    for (std::uint32_t place : order) {
+      Region& region = out_.regions[place];
       while (!ends.empty() && ends.begin()->first <= region.begin) {
         taken.erase(ends.begin()->second);
         ends.erase(ends.begin());

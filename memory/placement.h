@@ -70,7 +70,7 @@ struct Placement {
   std::uint32_t events = 0;
   std::vector<PlacedKind> kinds;
   std::vector<PlacedBlock> blocks;  // ordered by begin
-  std::vector<Region> regions;      // ordered by begin
+  std::vector<Region> regions;      // in the order in which the policy asked for them
   std::vector<RegionPiece> pieces;  // ordered by begin
   std::vector<ScopeRun> scopes;
   std::vector<FailedRequest> failed;
