@@ -253,7 +253,8 @@ class Run {
     this.buckets = this.highest(0, this.events, 4096, (from, to, visit) => {
       this.walk(from, to, (t, sums) => visit(t, sums.live, (part) => this.take(part, t, sums)));
     });
-    this.peak_live_found = this.buckets.reduce((best, part) => (part.live > best.live ? part : best), { t: 0, live: 0 });
+    const none = { t: 0, live: 0 };
+    this.peak_live_found = this.buckets.reduce((best, part) => (part.live > best.live ? part : best), none);
   }
 
   // Points of the curves over [from, to): coarse parts when they are fine enough, else the events themselves.

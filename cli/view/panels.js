@@ -6,6 +6,9 @@ function element(tag, attributes = {}, ...children) {
   return e;
 }
 
+const figureList = (rows) => rows.map(([name, value]) =>
+  element("div", {}, element("dt", {}, name), element("dd", {}, value)));
+
 // Draws the instant and the peak over a chart whose x is the event.
 const marks = (run, peakText) => ({
   id: "marks",
@@ -40,19 +43,20 @@ class Curves {
     this.run = run;
     this.columns = 400;
     const stack = page.roles.map((role, i) => ({
-      label: role, data: [], backgroundColor: rolePalette[i], borderColor: rolePalette[i], fill: i === 0 ? "origin" : "-1",
-      role: i,
+      label: role, role: i, data: [], backgroundColor: rolePalette[i], borderColor: rolePalette[i], fill: "-1",
     }));
     const used = new Set();
     for (let k = 0; k < run.kind_role.length; k++) used.add(run.kind_role[k]);
     const present = stack.filter((d) => used.has(d.role));
     if (present.length > 0) present[0].fill = "origin";
     this.roles = this.makeChart(roleCanvas, present, true);
-    const part = (label, key, colour, more) => ({ label, key, data: [], borderColor: colour, backgroundColor: colour + "55", ...more });
+    const part = (label, key, colour, more) =>
+      ({ label, key, data: [], borderColor: colour, backgroundColor: colour + "55", ...more });
     // Allocated, pending and free add up to reserved.
     this.gaps = this.makeChart(gapCanvas, [
       part("allocated", "size", "#4e79a7", { fill: "origin", stack: "reserved" }),
-      ...(run.kind_pending.some((p) => p) ? [part("pending", "pending", "#d9b82f", { fill: "-1", stack: "reserved" })] : []),
+      ...(run.kind_pending.some((p) => p)
+        ? [part("pending", "pending", "#d9b82f", { fill: "-1", stack: "reserved" })] : []),
       part("free in segments", "free", "#e15759", { fill: "-1", stack: "reserved" }),
       part("largest free run", "largest", "#59a14f", { fill: false, stack: "largest", borderDash: [4, 3] }),
     ], false);
@@ -98,7 +102,9 @@ class Curves {
     if (!items.length) return "";
     if (roles) return `live ${bytesText(items.reduce((sum, item) => sum + item.parsed.y, 0))}`;
     const part = this.points[items[0].dataIndex];
-    return part ? `reserved ${bytesText(part.reserved)}\n${percentText(part.free > 0 ? 1 - part.largest / part.free : 0)} of the free bytes are not in the largest run` : "";
+    if (!part) return "";
+    const share = percentText(part.free > 0 ? 1 - part.largest / part.free : 0);
+    return `reserved ${bytesText(part.reserved)}\n${share} of the free bytes are not in the largest run`;
   }
 
   // Each point is a real state: the instant with the most live bytes in its part of the time.
@@ -237,12 +243,14 @@ class Holders {
     const sums = t >= 0 ? run.sumsAt(t) : run.newSums();
     const reserved = run.reservedAt(t), free = reserved - sums.size - sums.pending;
     const largest = t >= 0 ? run.largest_free[t] : 0;
-    this.state = { t, live: sums.live, reserved, free, largest, allocated: sums.size, pending: sums.pending };
-    const rows = [["reserved", bytesText(reserved)], ["live", bytesText(sums.live)], ["rounding, slack", bytesText(sums.size - sums.live)]];
+    this.state = { t, live: sums.live, reserved, free, largest, allocated: sums.size, pending: sums.pending,
+      roles: [...sums.roles] };
+    const rows = [["reserved", bytesText(reserved)], ["live", bytesText(sums.live)],
+      ["rounding, slack", bytesText(sums.size - sums.live)]];
     if (sums.pending > 0) rows.push(["pending", bytesText(sums.pending)]);
     rows.push(["free in segments", bytesText(free)], ["largest free run", bytesText(largest)],
       ["fragmentation", percentText(free > 0 ? 1 - largest / free : 0)], ["blocks", countText(sums.blocks)]);
-    this.ledger.replaceChildren(...rows.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+    this.ledger.replaceChildren(...figureList(rows));
 
     const groups = new Map();
     for (const i of t >= 0 ? run.liveAt(t) : []) {

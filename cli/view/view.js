@@ -1,14 +1,20 @@
-// The page: columns of runs, the pointer and the keys, themes, printing. One view and one instant for all columns.
+// The page: columns of runs with one view and one instant, themes, printing.
 const themes = {
-  light: { dim: "#d5d9de", reserved: "#e3e7ec", region: "#9aa3ad", grid: "#e3e7ec", edge: "rgba(255,255,255,.55)", hatch: "rgba(0,0,0,.35)",
-    text: "#1d242c", muted: "#5b6672", peak: "#b3261e", failure: "#b3261e", instant: "#0b57d0" },
-  dark: { dim: "#3a424b", reserved: "#2c333b", region: "#5d6873", grid: "#2c333b", edge: "rgba(0,0,0,.5)", hatch: "rgba(0,0,0,.45)",
-    text: "#e6eaee", muted: "#9aa6b2", peak: "#ff8a80", failure: "#ff8a80", instant: "#8ab4f8" },
+  light: {
+    text: "#1d242c", muted: "#5b6672", dim: "#d5d9de", reserved: "#e3e7ec", region: "#9aa3ad", grid: "#e3e7ec",
+    edge: "rgba(255,255,255,.55)", hatch: "rgba(0,0,0,.35)", peak: "#b3261e", failure: "#b3261e", instant: "#0b57d0",
+  },
+  dark: {
+    text: "#e6eaee", muted: "#9aa6b2", dim: "#3a424b", reserved: "#2c333b", region: "#5d6873", grid: "#2c333b",
+    edge: "rgba(0,0,0,.5)", hatch: "rgba(0,0,0,.45)", peak: "#ff8a80", failure: "#ff8a80", instant: "#8ab4f8",
+  },
 };
 
+// The state of the page. `view` and `instant` hold for all columns; times are events, heights are bytes.
 const page = {
-  font: "system-ui, sans-serif", view: { t0: 0, t1: 1, y0: 0, y1: 1 }, instant: 0, mode: "role", find: "", theme: themes.light,
-  themeName: "light", forced: "", columns: [], frames: [], hover: null, roles: [], phases: [],
+  font: "system-ui, sans-serif", columns: [], roles: [], phases: [], frames: [],
+  view: { t0: 0, t1: 1, y0: 0, y1: 1 }, instant: 0, hover: null, mode: "role", find: "",
+  theme: themes.light, themeName: "light", forced: "",
 };
 const byId = (id) => document.getElementById(id);
 const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
@@ -28,7 +34,7 @@ function redraw(maps = true) {
       if (mapsDirty) c.map.draw(hurried);
       c.map.drawOverlay();
     }
-    page.frames.push({ at: start, ms: performance.now() - start, path: mapsDirty ? page.columns[0]?.map.path : "overlay" });
+    page.frames.push({ ms: performance.now() - start, path: mapsDirty ? page.columns[0]?.map.path : "overlay" });
     if (page.frames.length > 2000) page.frames.splice(0, 1000);
     mapsDirty = false;
   });
@@ -47,7 +53,8 @@ function moved() {
 }
 
 function setView(t0, t1, y0, y1) {
-  const span = clamp(t1 - t0, Math.min(8, page.events), page.events), height = clamp(y1 - y0, Math.min(2048, page.lanes), page.lanes * 1.02);
+  const span = clamp(t1 - t0, Math.min(8, page.events), page.events);
+  const height = clamp(y1 - y0, Math.min(2048, page.lanes), page.lanes * 1.02);
   t0 = clamp(t0, 0, page.events - span);
   y0 = clamp(y0, 0, page.lanes * 1.02 - height);
   page.view = { t0, t1: t0 + span, y0, y1: y0 + height };
@@ -82,7 +89,8 @@ function drawInstant() {
     c.holders.draw();
     c.curves.drawMarks();
     const run = c.run, t = Math.min(page.instant, run.events - 1);
-    c.event.textContent = t < 0 ? "no events" : `event ${countText(t)} of ${countText(run.events)}: ${run.eventText(t)} (${run.scopeText(t)})`;
+    c.event.textContent = t < 0 ? "no events"
+      : `event ${countText(t)} of ${countText(run.events)}: ${run.eventText(t)} (${run.scopeText(t)})`;
   }
   byId("status").textContent = page.columns[0].event.textContent;
 }
@@ -104,173 +112,28 @@ function toFailure() {
   if (all.length > 0) setInstant(all.find((t) => t > page.instant) ?? all[0], true);
 }
 
-// --- the pointer
-
-function blockLines(run, i) {
-  const k = run.kind[i], requested = run.kind_requested[k], size = run.kind_size[k];
-  const died = run.died[i], end = died === kStays ? "the end" : countText(died);
-  const region = run.region[i];
-  const lines = [["", run.label(k)]];
-  const add = (name, value) => { if (value) lines.push([name, value]); };
-  add("tensor", run.names[run.kind_name[k]]);
-  add("layer", run.names[run.kind_module[k]]);
-  add("op", run.names[run.kind_op[k]]);
-  add("role", page.roles[run.kind_role[k]] + (run.kind_pending[k] ? ", freed, waits for another stream" : ""));
-  add("size", `${bytesText(requested)} (${countText(requested)} B)` + (size > requested ? `, block ${bytesText(size)}` : ""));
-  add("life", `events ${countText(run.born[i])} to ${end}, ${countText(Math.min(died, run.events) - run.born[i])} long`);
-  add("allocated in", `${run.scopeText(run.born[i])}`);
-  add("where", `${regionText(run, region)}, offset ${bytesText(run.offset[i])}`);
-  add("address", "0x" + (run.region_address[region] + run.offset[i]).toString(16));
-  if (run.streams.length > 1) add("stream", run.streams[run.kind_stream[k]]);
-  return lines;
-}
-
-function regionText(run, r) {
-  return `${run.region_is_range[r] ? "range" : "segment"} ${r} (${["small", "large"][run.region_pool[r]]} pool, ${bytesText(run.region_size[r])}` +
-    (run.streams.length > 1 ? `, stream ${run.streams[run.region_stream[r]]})` : ")");
-}
-
-function regionLines(run, r) {
-  const end = run.region_end[r] === kStays ? "the end" : countText(run.region_end[r]);
-  return [["", "free"], ["where", regionText(run, r)], ["life", `events ${countText(run.region_begin[r])} to ${end}`],
-    ["address", "0x" + run.region_address[r].toString(16)]];
-}
-
-function showTooltip(lines, x, y) {
-  const tip = byId("tooltip");
-  if (!lines) {
-    tip.hidden = true;
-    page.hover = null;
-    return;
-  }
-  tip.replaceChildren(...lines.map(([name, value]) => (name === ""
-    ? element("strong", {}, value) : element("div", {}, element("span", {}, name), value))));
-  tip.hidden = false;
-  const w = tip.offsetWidth, h = tip.offsetHeight;
-  tip.style.left = clamp(x + 14, 4, Math.max(4, window.innerWidth - w - 8)) + "px";
-  tip.style.top = (y + 16 + h > window.innerHeight ? Math.max(4, y - h - 10) : y + 16) + "px";
-  page.hover = Object.fromEntries(lines.map(([name, value]) => [name || "title", value]));
-}
-
-function attachPointer(column) {
-  const { map, run } = column, canvas = map.overlay;
-  let drag = null;
-  const local = (event) => {
-    const box = canvas.getBoundingClientRect();
-    return { x: event.clientX - box.left, y: event.clientY - box.top };
-  };
-  canvas.addEventListener("wheel", (event) => {
-    event.preventDefault();
-    const { x, y } = local(event), factor = Math.exp(clamp(event.deltaY, -200, 200) * 0.0022);
-    if (event.ctrlKey || event.altKey) zoomAddress(factor, map.byteAt(y));
-    else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-      const shift = (event.deltaX || event.deltaY) / map.plot.w * (page.view.t1 - page.view.t0), v = page.view;
-      setView(v.t0 + shift, v.t1 + shift, v.y0, v.y1);
-    } else zoomTime(factor, map.timeAt(x));
-  }, { passive: false });
-  canvas.addEventListener("pointerdown", (event) => {
-    if (event.button !== 0) return;
-    canvas.setPointerCapture(event.pointerId);
-    drag = { ...local(event), view: { ...page.view }, far: false, box: event.shiftKey };
-  });
-  canvas.addEventListener("pointermove", (event) => {
-    const { x, y } = local(event);
-    if (drag) {
-      drag.far = drag.far || Math.hypot(x - drag.x, y - drag.y) > 4;
-      if (!drag.far) return;
-      showTooltip(null);
-      map.hovered = -1;
-      if (drag.box) {
-        map.box = { x0: drag.x, y0: drag.y, x1: x, y1: y };
-        redraw(false);
-        return;
-      }
-      const v = drag.view, dt = (drag.x - x) / map.plot.w * (v.t1 - v.t0), dy = (y - drag.y) / map.plot.h * (v.y1 - v.y0);
-      setView(v.t0 + dt, v.t1 + dt, v.y0 + dy, v.y1 + dy);
-      return;
-    }
-    const t = Math.floor(map.timeAt(x)), b = map.byteAt(y);
-    const i = map.inPlot(x, y) ? run.at(t, b) : -1;
-    const r = i < 0 && map.inPlot(x, y) ? run.regionAt(t, b) : -1;
-    showTooltip(i >= 0 ? blockLines(run, i) : r >= 0 ? regionLines(run, r) : null, event.clientX, event.clientY);
-    if (map.hovered !== i) {
-      map.hovered = i;
-      redraw(false);
-    }
-  });
-  const stop = (event) => {
-    if (!drag) return;
-    const { x, y } = local(event), box = map.box;
-    map.box = null;
-    if (!drag.far) setInstant(map.timeAt(x) - 0.5);
-    else if (box) {
-      setView(map.timeAt(Math.min(box.x0, x)), map.timeAt(Math.max(box.x0, x)), map.byteAt(Math.max(box.y0, y)), map.byteAt(Math.min(box.y0, y)));
-    }
-    drag = null;
-    redraw(false);
-  };
-  canvas.addEventListener("pointerup", stop);
-  canvas.addEventListener("pointercancel", () => { drag = null; map.box = null; });
-  canvas.addEventListener("pointerleave", () => {
-    showTooltip(null);
-    map.hovered = -1;
-    redraw(false);
-  });
-  canvas.addEventListener("dblclick", showAll);
-  column.bars.canvas.addEventListener("pointermove", (event) => {
-    const box = column.bars.canvas.getBoundingClientRect();
-    const hit = column.bars.at(event.clientX - box.left, event.clientY - box.top);
-    showTooltip(hit ? (hit.i >= 0 ? blockLines(run, hit.i) : regionLines(run, hit.r)) : null, event.clientX, event.clientY);
-  });
-  column.bars.canvas.addEventListener("pointerleave", () => showTooltip(null));
-}
-
-// --- keys
-
-function onKey(event) {
-  if (event.target.closest("input, select, textarea") || event.altKey || event.metaKey) return;
-  const v = page.view, dt = (v.t1 - v.t0) / 8, dy = (v.y1 - v.y0) / 8;
-  const actions = {
-    "ArrowLeft": () => (event.shiftKey ? setView(v.t0 - dt, v.t1 - dt, v.y0, v.y1) : event.ctrlKey ? toStep(-1) : setInstant(page.instant - 1, true)),
-    "ArrowRight": () => (event.shiftKey ? setView(v.t0 + dt, v.t1 + dt, v.y0, v.y1) : event.ctrlKey ? toStep(1) : setInstant(page.instant + 1, true)),
-    "ArrowUp": () => (event.shiftKey ? setView(v.t0, v.t1, v.y0 + dy, v.y1 + dy) : event.ctrlKey ? zoomAddress(0.8) : null),
-    "ArrowDown": () => (event.shiftKey ? setView(v.t0, v.t1, v.y0 - dy, v.y1 - dy) : event.ctrlKey ? zoomAddress(1.25) : null),
-    "+": () => zoomTime(0.7, page.instant), "=": () => zoomTime(0.7, page.instant),
-    "-": () => zoomTime(1 / 0.7, page.instant), "0": showAll,
-    "p": () => setInstant(page.columns[0].run.peak_event, true), "o": toFailure,
-    "Home": () => setInstant(0, true), "End": () => setInstant(page.events - 1, true),
-    "?": toggleHelp, "Escape": () => showTooltip(null),
-  };
-  const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-  if (!action || (event.ctrlKey && !event.key.startsWith("Arrow"))) return;
-  if (event.key.startsWith("Arrow") && !event.shiftKey && !event.ctrlKey && (event.key === "ArrowUp" || event.key === "ArrowDown")) return;
-  event.preventDefault();
-  action();
-}
-
-function toggleHelp() {
-  byId("help").hidden = !byId("help").hidden;
-  byId("help-button").setAttribute("aria-expanded", String(!byId("help").hidden));
-}
-
 // --- columns
 
 function makeColumn(run) {
   const section = element("section", { class: "run", "aria-label": run.title });
-  const canvas = element("canvas"), overlay = element("canvas", { tabindex: "0", role: "img",
-    "aria-label": `Map of memory over time, ${run.title}. Left and right arrows move the instant; the tables below describe it.` });
+  const canvas = element("canvas");
+  const overlay = element("canvas", { tabindex: "0", role: "img",
+    "aria-label": `Map of memory over time, ${run.title}. Arrows move the instant; the tables below describe it.` });
   const figures = [["peak live", bytesText(run.peak.live)], ["peak reserved", bytesText(run.reserved_peak.reserved)],
     ["live / reserved", percentText(run.reserved_peak.reserved > 0 ? run.peak.live / run.reserved_peak.reserved : 0)],
-    ["device calls", countText(run.device_calls)], ["retries", countText(run.retries)], ["failed", countText(run.failed_event.length)],
+    ["device calls", countText(run.device_calls)], ["retries", countText(run.retries)],
+    ["failed", countText(run.failed_event.length)],
     ["capacity", run.capacity ? bytesText(run.capacity) : "no limit"]];
   if (!run.completed) figures.push(["ended", `at event ${countText(run.events - 1)}: out of memory`]);
   const roleCanvas = element("canvas", { role: "img", "aria-label": "Live bytes by role over time" });
   const gapCanvas = element("canvas", { role: "img", "aria-label": "Reserved, allocated and free bytes over time" });
   const barCanvas = element("canvas", { class: "bars", role: "img", "aria-label": "Segments at the chosen instant" });
   const caption = element("span"), ledger = element("dl", { class: "figures" });
-  const group = element("select", { "aria-label": "Holders by" }, ...["tensor", "layer", "op", "role"].map((g) => element("option", { value: g }, g)));
-  const table = element("table", {}, element("thead", {}, element("tr", {}, ...["holder", "role", "bytes", "of live", "blocks", "age"].map((h, n) =>
-    element("th", { scope: "col", ...(n > 1 ? { class: "number" } : {}) }, h)))), element("tbody"));
+  const group = element("select", { "aria-label": "Holders by" },
+    ...["tensor", "layer", "op", "role"].map((g) => element("option", { value: g }, g)));
+  const heads = ["holder", "role", "bytes", "of live", "blocks", "age"].map((head, n) =>
+    element("th", { scope: "col", ...(n > 1 ? { class: "number" } : {}) }, head));
+  const table = element("table", {}, element("thead", {}, element("tr", {}, ...heads)), element("tbody"));
   const legend = element("ul", { class: "legend" }), event = element("p", { class: "event" });
   const phases = [...new Set(run.scope_phase)].sort().map((phase) => {
     const swatch = element("span", { class: "swatch" });
@@ -279,7 +142,7 @@ function makeColumn(run) {
   });
   const notes = run.notes.map((note) => element("p", { class: "note" }, note));
   section.append(element("h2", {}, run.title),
-    element("dl", { class: "figures" }, ...figures.map(([n, v]) => element("div", {}, element("dt", {}, n), element("dd", {}, v)))), ...notes,
+    element("dl", { class: "figures" }, ...figureList(figures)), ...notes,
     element("div", { class: "map" }, canvas, overlay), legend,
     element("ul", { class: "legend" }, element("li", {}, "ribbon above the map:"), ...phases), event,
     element("h3", {}, "Live bytes by role"), element("div", { class: "chart" }, roleCanvas),
@@ -287,8 +150,11 @@ function makeColumn(run) {
     element("h3", {}, "At the chosen instant: ", caption), barCanvas, ledger,
     element("h3", {}, "Holders by ", group), table);
   byId("runs").append(section);
-  const column = { run, section, legend, event, map: new MemoryMap(run, canvas, overlay), bars: new SegmentBars(run, barCanvas, caption),
-    holders: new Holders(run, ledger, table), curves: new Curves(run, roleCanvas, gapCanvas) };
+  const column = {
+    run, section, legend, event, map: new MemoryMap(run, canvas, overlay),
+    curves: new Curves(run, roleCanvas, gapCanvas), bars: new SegmentBars(run, barCanvas, caption),
+    holders: new Holders(run, ledger, table),
+  };
   column.map.hovered = -1;
   group.addEventListener("change", () => {
     column.holders.group = group.value;
@@ -333,7 +199,7 @@ function resize() {
   drawInstant();
 }
 
-// On paper: light, as wide as a sheet, and the map as an image, since a canvas made of other canvases prints as nothing.
+// On paper: light, as wide as a sheet, and the map as an image: a canvas made of other canvases prints as nothing.
 function print(begins) {
   page.forced = begins ? "light" : byId("theme").value;
   document.body.classList.toggle("printing", begins);
@@ -398,11 +264,13 @@ window.limpidView = {
   get frames() { return page.frames; },
   state() {
     return {
-      view: page.view, instant: page.instant, theme: page.themeName, colour: page.mode, hover: page.hover, events: page.events, lanes: page.lanes,
+      view: page.view, instant: page.instant, theme: page.themeName, colour: page.mode, hover: page.hover,
+      events: page.events, lanes: page.lanes,
       columns: page.columns.map((c) => ({
-        title: c.run.title, policy: c.run.policy, events: c.run.events, rectangles: c.run.count, path: c.map.path, plot: c.map.plot,
-        peak: c.run.peak, peakEvent: c.run.peak_event, peakFound: { t: c.run.peak_live_found.t, live: c.run.peak_live_found.live },
-        instant: c.holders.state, holders: c.holders.rows, event: c.event.textContent, curvePoints: c.curves.points.length,
+        title: c.run.title, policy: c.run.policy, events: c.run.events, rectangles: c.run.count,
+        path: c.map.path, plot: c.map.plot, peak: c.run.peak, peakEvent: c.run.peak_event,
+        peakFound: { t: c.run.peak_live_found.t, live: c.run.peak_live_found.live },
+        instant: c.holders.state, holders: c.holders.rows, event: c.event.textContent,
         legend: c.map.colours.legend.map((entry) => entry.text),
       })),
     };
@@ -412,7 +280,8 @@ window.limpidView = {
     const { map, run } = page.columns[column], v = page.view, box = map.overlay.getBoundingClientRect();
     let best = -1, area = 0;
     run.forEachIn(Math.floor(v.t0), v.t1, (i) => {
-      const w = Math.min(v.t1, run.end[i]) - Math.max(v.t0, run.begin[i]), h = Math.min(v.y1, run.high[i]) - Math.max(v.y0, run.low[i]);
+      const w = Math.min(v.t1, run.end[i]) - Math.max(v.t0, run.begin[i]);
+      const h = Math.min(v.y1, run.high[i]) - Math.max(v.y0, run.low[i]);
       if (w > 0 && h > 0 && w * h > area && (!label || run.label(run.kind[i]) === label)) {
         best = i;
         area = w * h;
@@ -422,7 +291,7 @@ window.limpidView = {
     return {
       x: box.left + map.x((Math.max(v.t0, run.begin[best]) + Math.min(v.t1, run.end[best], run.events)) / 2),
       y: box.top + map.y((Math.max(v.y0, run.low[best]) + Math.min(v.y1, run.high[best])) / 2),
-      label: run.label(run.kind[best]), bytes: run.kind_requested[run.kind[best]], born: run.born[best], died: run.died[best],
+      label: run.label(run.kind[best]), bytes: run.kind_requested[run.kind[best]],
     };
   },
 };

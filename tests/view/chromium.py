@@ -1,5 +1,6 @@
-"""A headless Chromium spoken to over a pipe (--remote-debugging-pipe): JSON messages that end in a zero byte, written to
-its descriptor 3 and read from its descriptor 4. Python's standard library is all it needs."""
+"""A headless Chromium spoken to over a pipe (--remote-debugging-pipe): JSON messages that end in a zero byte, written
+to its descriptor 3 and read from its descriptor 4. Python's standard library is all it needs."""
+
 import base64
 import fcntl
 import json
@@ -24,13 +25,27 @@ class Chromium:
             os.dup2(to_browser, 3)
             os.dup2(from_browser, 4)
 
-        command = [binary, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--no-first-run",
-                   "--disable-background-networking", "--disable-component-update", "--disable-sync",
-                   "--disable-dev-shm-usage", "--hide-scrollbars", "--force-device-scale-factor=1",
-                   f"--window-size={width},{height}", f"--user-data-dir={self.profile}", "about:blank"]
+        command = [
+            binary,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--remote-debugging-pipe",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--disable-dev-shm-usage",
+            "--hide-scrollbars",
+            "--force-device-scale-factor=1",
+            f"--window-size={width},{height}",
+            f"--user-data-dir={self.profile}",
+            "about:blank",
+        ]
         self.log = open(os.path.join(self.profile, "log"), "w")
-        self.process = subprocess.Popen(command, pass_fds=(3, 4), preexec_fn=place, stdin=subprocess.DEVNULL,
-                                        stdout=self.log, stderr=self.log)
+        self.process = subprocess.Popen(
+            command, pass_fds=(3, 4), preexec_fn=place, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log
+        )
         os.close(to_browser)
         os.close(from_browser)
         self.buffer = b""
@@ -91,7 +106,9 @@ class Chromium:
         result = self.call("Runtime.evaluate", {"expression": expression, "returnByValue": True, "awaitPromise": True})
         if "exceptionDetails" in result:
             details = result["exceptionDetails"]
-            raise RuntimeError(f"{expression[:80]}: {details.get('exception', {}).get('description', details.get('text'))}")
+            raise RuntimeError(
+                f"{expression[:80]}: {details.get('exception', {}).get('description', details.get('text'))}"
+            )
         return result["result"].get("value")
 
     def open(self, path):
@@ -108,7 +125,10 @@ class Chromium:
 
     def settle(self):
         """Until timers of the page have run and a frame has been drawn."""
-        self.evaluate("new Promise(done => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(() => done(1))), 200))")
+        self.evaluate(
+            "new Promise((done) => setTimeout(() =>"
+            " requestAnimationFrame(() => requestAnimationFrame(() => done(1))), 200))"
+        )
 
     def mouse(self, kind, x, y, **more):
         self.call("Input.dispatchMouseEvent", {"type": kind, "x": x, "y": y, **more})
@@ -125,7 +145,14 @@ class Chromium:
         self.mouse("mouseMoved", x0, y0, modifiers=modifiers)
         self.mouse("mousePressed", x0, y0, button="left", buttons=1, clickCount=1, modifiers=modifiers)
         for k in range(1, 6):
-            self.mouse("mouseMoved", x0 + (x1 - x0) * k / 5, y0 + (y1 - y0) * k / 5, button="left", buttons=1, modifiers=modifiers)
+            self.mouse(
+                "mouseMoved",
+                x0 + (x1 - x0) * k / 5,
+                y0 + (y1 - y0) * k / 5,
+                button="left",
+                buttons=1,
+                modifiers=modifiers,
+            )
         self.mouse("mouseReleased", x1, y1, button="left", buttons=0, clickCount=1, modifiers=modifiers)
 
     def wheel(self, x, y, dy, modifiers=0):
@@ -135,8 +162,14 @@ class Chromium:
         codes = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Home": 36, "End": 35, "Tab": 9}
         code = codes.get(key, ord(key.upper()[0]))
         text = {"text": key} if len(key) == 1 and modifiers == 0 else {}
-        self.call("Input.dispatchKeyEvent", {"type": "keyDown", "key": key, "windowsVirtualKeyCode": code, "modifiers": modifiers, **text})
-        self.call("Input.dispatchKeyEvent", {"type": "keyUp", "key": key, "windowsVirtualKeyCode": code, "modifiers": modifiers})
+        self.call(
+            "Input.dispatchKeyEvent",
+            {"type": "keyDown", "key": key, "windowsVirtualKeyCode": code, "modifiers": modifiers, **text},
+        )
+        self.call(
+            "Input.dispatchKeyEvent",
+            {"type": "keyUp", "key": key, "windowsVirtualKeyCode": code, "modifiers": modifiers},
+        )
 
     def screenshot(self, path, full=False):
         data = self.call("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": full})["data"]
