@@ -295,7 +295,8 @@ class MemoryMap {
       if (this.y(low) - this.y(high) < 6) continue;  // lines without room between them hide what they divide
       const left = Math.max(plot.x, this.x(run.region_begin[r]));
       const right = Math.min(plot.x + plot.w, this.x(Math.min(run.region_end[r], run.events)));
-      for (const byte of [low, high]) {
+      // How far a range reaches changes with what is mapped.
+      for (const byte of run.region_is_range[r] ? [low] : [low, high]) {
         const y = Math.round(this.y(byte)) + 0.5;
         if (y < plot.y || y > plot.y + plot.h) continue;
         context.moveTo(left, y);
