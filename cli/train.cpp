@@ -26,7 +26,7 @@ using train::TrainSettings;
 
 struct TrainOptions {
   TrainSettings settings;
-  std::string memory_cap, input;
+  std::string memory_cap, input, trace;
   bool resume = false, overwrite = false, json = false, quiet = false;
   // Options that set a member: in a resumed run, those given replace what the run was started with.
   struct Bound {
@@ -98,6 +98,10 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
       ->group("Run folder");
   add("--keep-checkpoints", &TrainSettings::keep_checkpoints, "Newest checkpoints that stay, besides the best")
       ->group("Run folder");
+  keep(sub.add_option("--trace", o.trace, "Largest size of the memory trace in the run folder, e.g. 1GiB; off = none")
+           ->default_str("64MiB"),
+       &TrainSettings::trace)
+      ->group("Run folder");
   sub.add_flag("--resume", o.resume, "Go on with the run in --out, bit for bit; options given again must agree")
       ->group("Run folder");
   sub.add_flag("--overwrite", o.overwrite, "Remove an earlier run in --out first: the files that limpid wrote, once data and model are accepted")
@@ -110,6 +114,7 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
 // The settings to run with: those given, on top of those of the run to resume.
 TrainSettings final_settings(TrainOptions& o) {
   if (!o.memory_cap.empty()) o.settings.memory_cap = parse_bytes(o.memory_cap, "--memory-cap");
+  if (!o.trace.empty()) o.settings.trace = o.trace == "off" ? 0 : parse_bytes(o.trace, "--trace");
   if (!o.input.empty()) o.settings.input = parse_input(o.input);
   if (!o.resume) {
     train::check(o.settings);
@@ -163,6 +168,7 @@ nlohmann::ordered_json result_json(const train::TrainResult& r, const TrainSetti
   json["peak_at"] = memory.at("at");
   json["parameters"] = r.parameters;
   json["checkpoint"] = r.checkpoint.empty() ? Json() : Json(r.checkpoint);
+  json["trace"] = r.trace.empty() ? Json(nullptr) : Json(r.trace);
   json["stopped"] = r.stopped;
   json["data"] = s.data;
   json["model"] = s.model;
@@ -182,6 +188,10 @@ void print_result(const train::TrainResult& r, std::FILE* to) {
   if (r.diverged) std::fprintf(to, "diverged: the loss is no finite number\n");
   std::fprintf(to, "\n%s", train::to_string(r.memory).c_str());
   if (!r.checkpoint.empty()) std::fprintf(to, "\ncheckpoint %s\n", r.checkpoint.c_str());
+  if (!r.trace.empty()) {
+    std::fprintf(to, "memory trace %s%s%s\n", r.trace.c_str(), r.trace_problem.empty() ? "" : " ends early: ",
+                 r.trace_problem.c_str());
+  }
 }
 
 int run(TrainOptions& o) {

@@ -92,6 +92,7 @@ void Allocator::record_stream(Block* block, StreamId stream) {
 
 void Allocator::empty_cache() {
   std::lock_guard guard(lock_);
+  books_.trace.append(TraceKind::empty_cache, 0, 0, Role::other, 0, 0, current_scope());
   policy_->release_cached();
   after();
 }
@@ -110,7 +111,10 @@ void Allocator::remove_external(std::size_t bytes) {
 
 void Allocator::set_capacity(std::uint64_t bytes) {
   std::lock_guard guard(lock_);
-  if (bytes > 0 && books_.rows.reserved > bytes) policy_->release_cached();
+  if (bytes > 0 && books_.rows.reserved > bytes) {
+    books_.trace.append(TraceKind::empty_cache, 0, 0, Role::other, 0, 0, current_scope());
+    policy_->release_cached();
+  }
   after();
   device_->set_capacity(bytes);
   apply_limit();
@@ -186,6 +190,32 @@ void Allocator::out_of_memory(std::size_t bytes, Role role, NameId name, StreamI
   if (info.holders.size() > kMaxHolders) info.holders.resize(kMaxHolders);
   after();
   throw OutOfMemoryError(std::move(info));
+}
+
+std::uint64_t Allocator::record_to(Trace::Sink sink) {
+  std::lock_guard guard(lock_);
+  if (books_.trace.is_whole()) {
+    books_.trace.start_sink(std::move(sink), true);
+    return 0;
+  }
+  std::vector<TraceRecord> live, uses;
+  policy_->for_each_segment([&](const Segment& segment) {
+    for (const Block* b = segment.first; b; b = b->next) {
+      if (b->state != BlockState::allocated) continue;
+      live.push_back({b->id, b->requested, b->stream, b->name, b->op, b->module, 0, 0, TraceKind::alloc, b->role,
+                      b->phase, 0});
+      if (!b->stream_uses) continue;
+      for (StreamId stream : *b->stream_uses) {
+        uses.push_back({b->id, b->requested, stream, b->name, b->op, b->module, 0, 0, TraceKind::record_stream, b->role,
+                        b->phase, 0});
+      }
+    }
+  });
+  std::sort(live.begin(), live.end(), [](const TraceRecord& a, const TraceRecord& b) { return a.id < b.id; });
+  if (!live.empty()) sink(live.data(), live.size());
+  if (!uses.empty()) sink(uses.data(), uses.size());
+  books_.trace.start_sink(std::move(sink), false);
+  return live.size();
 }
 
 Stats Allocator::stats() const {

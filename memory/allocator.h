@@ -66,6 +66,11 @@ class Allocator {
   Ledger ledger_at_reserved_peak() const;     // at the instant when reserved bytes were highest
   std::vector<SegmentInfo> snapshot() const;  // in address order
   Trace& trace() { return books_.trace; }
+  // Sends the trace to a sink so that it can be replayed from the start: the sink gets the whole past when the ring
+  // still holds it, else an alloc record for every block that is live now. Returns how many such blocks there were.
+  std::uint64_t record_to(Trace::Sink sink);
+  // The books as they are, without the lock: for a replay, which owns its allocator alone.
+  const Books& books() const { return books_; }
   // Counts everything anew from the blocks; InternalError when anything differs from what was kept.
   void check() const;
 

@@ -154,4 +154,35 @@ AllocatorSettings parse_allocator_settings(std::string_view raw) {
   return settings;
 }
 
+std::string to_string(const AllocatorSettings& s) {
+  const AllocatorSettings defaults;
+  std::string out;
+  auto put = [&out](const char* key, const std::string& value) {
+    out += std::string(out.empty() ? "" : ",") + key + ":" + value;
+  };
+  auto put_size = [&put](const char* key, std::size_t bytes, std::size_t usual) {
+    if (bytes != usual) put(key, std::to_string(bytes / kMiB));
+  };
+  put_size("max_split_size_mb", s.max_split_size, defaults.max_split_size);
+  put_size("large_segment_size_mb", s.large_segment_size, defaults.large_segment_size);
+  put_size("max_non_split_rounding_mb", s.max_non_split_rounding, s.large_segment_size);
+  if (s.garbage_collection_threshold != 0) {
+    put("garbage_collection_threshold", concat(s.garbage_collection_threshold));
+  }
+  if (s.per_process_memory_fraction != 1) put("per_process_memory_fraction", concat(s.per_process_memory_fraction));
+  const auto& divisions = s.roundup_power2_divisions;
+  if (std::all_of(divisions.begin(), divisions.end(), [&](std::size_t d) { return d == divisions[0]; })) {
+    if (divisions[0] != 0) put("roundup_power2_divisions", std::to_string(divisions[0]));
+    return out;
+  }
+  std::string list;
+  for (std::size_t k = 0; k < divisions.size(); k++) {
+    const bool is_last = k + 1 == divisions.size();
+    list += (list.empty() ? "" : ",") + (is_last ? std::string(">") : std::to_string(std::size_t{1} << k)) + ":" +
+            std::to_string(divisions[k]);
+  }
+  put("roundup_power2_divisions", "[" + list + "]");
+  return out;
+}
+
 }  // namespace limpid::memory

@@ -11,7 +11,7 @@
 
 namespace limpid::memory {
 
-class SimulatedMemory final : public MemoryDevice {
+class SimulatedMemory : public MemoryDevice {
  public:
   struct Calls {
     std::int64_t reserve = 0, release = 0, map = 0, unmap = 0, range_reserve = 0, range_release = 0;

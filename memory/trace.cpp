@@ -32,6 +32,8 @@ const char* to_string(TraceKind kind) {
       return "segment_map";
     case TraceKind::segment_unmap:
       return "segment_unmap";
+    case TraceKind::empty_cache:
+      return "empty_cache";
   }
   return "?";
 }
@@ -84,9 +86,14 @@ void Trace::set_capacity(std::size_t records) {
 
 void Trace::set_sink(Sink sink) {
   std::lock_guard guard(lock_);
+  start_sink(std::move(sink), false);
+}
+
+void Trace::start_sink(Sink sink, bool with_past) {
   if (sink_) spill();
   sink_ = std::move(sink);
-  spilled_ = total_;
+  spilled_ = with_past ? 0 : total_;
+  if (sink_) spill();
 }
 
 void Trace::flush() {

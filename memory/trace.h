@@ -29,7 +29,9 @@ enum class TraceKind : std::uint8_t {
   oom,          // the request failed; requested bytes
   segment_map,  // id of an expandable segment: it grew by these bytes
   segment_unmap,  // id of an expandable segment: it gave these bytes back
+  empty_cache,    // the owner asked for the cache to be given back
 };
+inline constexpr int kTraceKindCount = 12;
 const char* to_string(TraceKind kind);
 
 struct TraceRecord {
@@ -60,9 +62,11 @@ class Trace {
   std::vector<TraceRecord> records() const;  // those still in the ring, oldest first
   void set_capacity(std::size_t records);    // a power of two, at least 2; forgets what the ring holds
   void set_sink(Sink sink);                  // an empty function removes it; records from now on go to the sink
-  void flush();                              // gives the sink what it has not seen yet
+  void flush();  // gives the sink what it has not seen yet
 
   // For the allocator, under its lock.
+  bool is_whole() const { return first_ == 0 && total_ <= mask_ + 1; }  // the ring holds every record ever appended
+  void start_sink(Sink sink, bool with_past);  // with_past: the sink gets at once what the ring holds
   LIMPID_INLINE void append(TraceKind kind, std::uint64_t id, std::uint64_t bytes, Role role, NameId name,
                             StreamId stream, const Scope& scope) {
     if (LIMPID_UNLIKELY(!ring_)) make_ring();

@@ -41,9 +41,12 @@ BUILD_PACKAGES=(
   "zlib1g-dev: gzip data files, checksums"
   "libpng-dev: PNG images"
   "libjpeg-dev: JPEG images"
+  "libjs-chart.js: curves in the pages of limpid mem view"
   "dataset-fashion-mnist: the data of the main job"
 )
 TEST_PACKAGES=(
   "doctest-dev: the test framework"
   "libonnx-testdata: operator cases made by others, an independent oracle"
+  "chromium: opens the pages of limpid mem view"
+  "python3: drives it"
 )

@@ -521,7 +521,8 @@ TEST_CASE("the trace records every event without addresses") {
   std::vector<TraceRecord> r = a.trace().records();
   const TraceKind kinds[] = {TraceKind::segment_alloc, TraceKind::alloc,         TraceKind::role,
                              TraceKind::name,          TraceKind::record_stream, TraceKind::free,
-                             TraceKind::segment_free,  TraceKind::retry,         TraceKind::oom};
+                             TraceKind::empty_cache,   TraceKind::segment_free,  TraceKind::retry,
+                             TraceKind::oom};
   REQUIRE(r.size() == std::size(kinds));
   for (std::size_t i = 0; i < r.size(); i++) {
     INFO(i);
@@ -542,10 +543,11 @@ TEST_CASE("the trace records every event without addresses") {
   CHECK(r[3].name == intern("m"));
   CHECK(r[4].stream == 8);
   CHECK(r[5].id == id);
-  CHECK(r[6].id == r[0].id);
-  CHECK(r[7].bytes == 100 * kMiB);
+  CHECK(r[6].bytes == 0);
+  CHECK(r[7].id == r[0].id);
   CHECK(r[8].bytes == 100 * kMiB);
-  CHECK(r[8].role == Role::grad);
+  CHECK(r[9].bytes == 100 * kMiB);
+  CHECK(r[9].role == Role::grad);
 }
 
 TEST_CASE("the trace wraps, and a sink sees every record once") {

@@ -222,6 +222,10 @@ TrainSettings RunFolder::settings_of(const std::string& path) {
   return detail::with_file(path + "/run.json", [&] { return detail::settings_from_file(json.at("settings")); });
 }
 
+std::string RunFolder::trace(std::int64_t first_step) const {
+  return path_ + (first_step == 0 ? std::string("/trace.bin") : concat("/trace.", first_step, ".bin"));
+}
+
 LogOffsets RunFolder::offsets() const { return {{kSteps, steps_.size()}, {kLedger, ledger_.size()}}; }
 
 void RunFolder::sync() {

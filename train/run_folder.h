@@ -1,4 +1,4 @@
-// The folder of one run: run.json (settings, seed, versions, machine), steps.jsonl, ledger.jsonl and ckpt/.
+// The folder of one run: run.json (settings, seed, versions, machine), steps.jsonl, ledger.jsonl, trace*.bin and ckpt/.
 // LineFile is a log that can be cut back to an offset, so that a resumed run continues exactly where its checkpoint
 // was. Not here: what a checkpoint holds (checkpoint.h).
 #pragma once
@@ -70,6 +70,9 @@ class RunFolder {
 
   const std::string& path() const { return path_; }
   std::string checkpoints() const { return path_ + "/ckpt"; }
+  // The memory trace (memory/trace_file.h) of the process that begins at this step: trace.bin, or trace.STEP.bin when a
+  // run goes on.
+  std::string trace(std::int64_t first_step) const;
   LineFile& steps() { return steps_; }
   LineFile& ledger() { return ledger_; }
   LogOffsets offsets() const;

@@ -49,6 +49,7 @@ void visit_settings(Settings& s, Visit&& visit) {
   visit("out", s.out, kExecution);
   visit("checkpoint_every", s.checkpoint_every, kExecution);
   visit("keep_checkpoints", s.keep_checkpoints, kExecution);
+  visit("trace", s.trace, kExecution);
 }
 
 bool one_of(const std::string& value, std::initializer_list<const char*> names) {

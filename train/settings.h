@@ -46,6 +46,7 @@ struct TrainSettings {
   std::string out;                    // empty: nothing is written
   std::int64_t checkpoint_every = 0;  // steps; a checkpoint is written at the end of every epoch in any case
   std::int64_t keep_checkpoints = 2;  // the newest ones that stay, `best` aside
+  std::uint64_t trace = std::uint64_t{64} << 20;  // largest size of the memory trace in bytes; 0 = no trace
 
   bool operator==(const TrainSettings&) const = default;
 };

@@ -78,17 +78,20 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, Start start, TrainObs
     return;
   }
   store_ = std::make_unique<CheckpointStore>(settings_.out + "/ckpt", settings_.keep_checkpoints);
-  if (start != Start::resume) {
+  if (start == Start::resume) {
+    std::unique_ptr<RunLock> lock = RunFolder::lock(settings_.out);
+    if (std::optional<Checkpoint> checkpoint = store_->load_to_resume()) {
+      restore(*checkpoint);
+      saved_step_ = state_.step;
+      saved_folder_ = checkpoint->folder;
+    }
+    folder_ = RunFolder::resume(settings_.out, state_.log_offsets, settings_, std::move(lock));
+  } else {
     folder_ = RunFolder::create(settings_.out, settings_, start == Start::overwrite);
-    return;
   }
-  std::unique_ptr<RunLock> lock = RunFolder::lock(settings_.out);
-  if (std::optional<Checkpoint> checkpoint = store_->load_to_resume()) {
-    restore(*checkpoint);
-    saved_step_ = state_.step;
-    saved_folder_ = checkpoint->folder;
+  if (settings_.trace > 0) {
+    recording_ = std::make_unique<memory::TraceRecording>(pool, folder_->trace(state_.step), settings_.trace);
   }
-  folder_ = RunFolder::resume(settings_.out, state_.log_offsets, settings_, std::move(lock));
 }
 
 Trainer::~Trainer() = default;
@@ -226,6 +229,7 @@ EpochRecord Trainer::finish_epoch() {
 void Trainer::save(bool best) {
   if (!folder_) return;
   folder_->sync();
+  if (recording_) recording_->flush();
   state_.log_offsets = folder_->offsets();
   state_.generator_seed = default_generator().seed();
   state_.generator_position = default_generator().position();
@@ -290,6 +294,14 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
   for (double loss : {state_.epoch_loss, result.train_loss.value_or(0), result.validation ? result.validation->loss : 0,
                       result.test ? result.test->loss : 0}) {
     result.diverged |= !std::isfinite(loss);
+  }
+  if (recording_) {
+    result.trace = recording_->writer().path();
+    try {
+      recording_->close();
+    } catch (const IoError& error) {
+      result.trace_problem = error.what();
+    }
   }
   return result;
 }

@@ -10,6 +10,7 @@
 #include <string>
 
 #include <limpid/data/loader.h>
+#include <limpid/memory/trace_file.h>
 #include <limpid/optim/lr_scheduler.h>
 #include <limpid/train/checkpoint.h>
 #include <limpid/train/evaluate.h>
@@ -75,6 +76,8 @@ struct TrainResult {
   bool diverged = false;   // the last loss known (training, validation or test) is not finite
   MemoryReport memory;     // of the training, without the test
   std::string checkpoint;  // folder; empty without a run folder
+  std::string trace;          // file of the memory trace; empty without one
+  std::string trace_problem;  // why the trace ends early; the training is not concerned
   std::int64_t parameters = 0;
 };
 
@@ -114,6 +117,7 @@ class Trainer {
   std::vector<Tensor> parameters_list_;
   std::unique_ptr<RunFolder> folder_;
   std::unique_ptr<CheckpointStore> store_;
+  std::unique_ptr<memory::TraceRecording> recording_;
   RunState state_;
   std::int64_t steps_an_epoch_ = 0, total_steps_ = 0;
   std::int64_t saved_step_ = -1;

@@ -1,0 +1,170 @@
+// `limpid mem` from outside, on the trace of a real run and on files of others.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "command.h"
+
+using namespace limpid_test;
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+namespace {
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// One small run, with its trace, for all cases.
+struct Run {
+  TempFolder folder;
+  std::string path = folder / "run";
+  CommandResult result;
+  Run() {
+    result =
+        limpid_command({"train", "--data",    "synthetic", "--input", "3x16x16", "--classes", "4",      "--limit",
+                        "64",    "--model",   "lenet",     "--batch", "16",      "--epochs",  "1",      "--workers",
+                        "1",     "--threads", "1",         "--out",   path,      "--json",    "--quiet"});
+  }
+};
+const Run& trained() {
+  static const Run run;
+  return run;
+}
+
+}  // namespace
+
+TEST_CASE("a run folder has a trace, and its summary is the run's own report") {
+  const Run& run = trained();
+  REQUIRE(run.result.code == 0);
+  CHECK(run.result.json()["trace"] == run.path + "/trace.bin");
+  const CommandResult r = limpid_command({"mem", "summary", run.path, "--json"});
+  CHECK(r.code == 0);
+  const Json json = r.json();
+  CHECK(json["cut"] == false);
+  CHECK(json["preexisting"] == 0);
+  CHECK(json["steps"] == 4);
+  CHECK(json["policy"] == "native");
+  CHECK(contains(r.err, "largest holders at the peak"));
+  // The trainer's peak is that of the training; validation and test are in the trace too.
+  const Json memory = run.result.json()["memory_at_peak"];
+  CHECK(json["roles_at_peak"]["param"] == memory["param"]);
+  CHECK(json["roles_at_peak"]["saved"] == memory["saved"]);
+  CHECK(json["roles_at_peak"]["optimizer"] == memory["optimizer"]);
+}
+
+TEST_CASE("replay: table and JSON, capacity, several policies") {
+  const Run& run = trained();
+  const CommandResult text = limpid_command({"mem", "replay", run.path, "--policy", "native,nosplit"});
+  CHECK(text.code == 0);
+  for (const char* row : {"peak live", "peak reserved", "C*: smallest that runs", "BFC fragmentation", "retries"}) {
+    CAPTURE(row);
+    CHECK(contains(text.out, row));
+  }
+  const CommandResult r = limpid_command({"mem", "replay", run.path, "--policy", "native", "--json"});
+  const Json json = r.json();
+  REQUIRE(json["policies"].size() == 1);
+  const Json& native = json["policies"][0];
+  CHECK(native["completed"] == true);
+  CHECK(native["peak_live"] == json["lower_bound"]);
+  // The trace is of the compute pool; the run's figure has the loader's pool, too.
+  CHECK(native["peak_reserved"] <= run.result.json()["peak_reserved_bytes"]);
+  CHECK(native["scan"]["exact"] == true);
+  const std::uint64_t smallest = native["scan"]["smallest"];
+  CHECK(smallest >= json["lower_bound"].get<std::uint64_t>());
+  auto at = [&](std::uint64_t capacity) {
+    return limpid_command({"mem", "replay", run.path, "--policy", "native", "--capacity", std::to_string(capacity),
+                           "--no-scan", "--json"});
+  };
+  CHECK(at(smallest).code == 0);
+  const CommandResult failed = at(smallest - (2 << 20));
+  CHECK(failed.code == 3);
+  CHECK(failed.json()["policies"][0]["out_of_memory"]["requested"] > 0);
+  CHECK(contains(failed.err, "ran out of memory at record"));
+  CHECK(limpid_command({"mem", "replay", run.path, "--policy", "magic"}).code == 2);
+  CHECK(limpid_command({"mem", "replay", run.path, "--capacity", "lots"}).code == 2);
+  CHECK(limpid_command({"mem", "replay", run.path, "--settings", "x:1"}).code == 2);
+  CHECK(limpid_command({"mem", "replay", run.path, "--granularity", "3MiB"}).code == 2);
+  CHECK(limpid_command({"mem", "replay", run.folder / "absent"}).code == 4);
+}
+
+TEST_CASE("export and import meet") {
+  const Run& run = trained();
+  TempFolder folder;
+  auto peak = [](const std::string& file) {
+    return limpid_command({"mem", "summary", file, "--json"}).json()["peak_live"];
+  };
+  const Json expected = peak(run.path);
+  const std::pair<const char*, const char*> formats[] = {
+      {"s.pickle", ""}, {"t.jsonl", ""}, {"t.bin", ""}, {"rmm.csv", "rmm"}, {"mini.csv", "minimalloc"}};
+  for (const auto& [name, to] : formats) {
+    CAPTURE(name);
+    std::vector<std::string> words = {"mem", "export", run.path, "-o", folder / name, "--json"};
+    if (*to) words.insert(words.end(), {"--to", to});
+    const CommandResult written = limpid_command(words);
+    CHECK(written.code == 0);
+    CHECK(written.json()["bytes"] == fs::file_size(folder / name));
+    CHECK(peak(folder / name) == expected);
+    const CommandResult read = limpid_command({"mem", "import", folder / name, "-o", folder / "back.bin", "--json"});
+    CHECK(read.code == 0);
+    CHECK(peak(folder / "back.bin") == expected);
+  }
+  CHECK(limpid_command({"mem", "import", folder / "s.pickle", "-o", folder / "b.jsonl", "--device", "0"}).code == 0);
+  CHECK(limpid_command({"mem", "import", folder / "rmm.csv", "-o", folder / "b.bin", "--device", "0"}).code == 2);
+  CHECK(limpid_command({"mem", "import", folder / "rmm.csv", "-o", folder / "b.txt"}).code == 2);
+  CHECK(limpid_command({"mem", "export", run.path, "-o", folder / "x.csv"}).code == 2);
+  CHECK(limpid_command({"mem", "export", run.path, "-o", folder / "x.csv", "--to", "xml"}).code == 2);
+}
+
+TEST_CASE("hostile and damaged files end with code 4") {
+  TempFolder folder;
+  const std::string evil = std::string(LIMPID_TEST_DATA) + "/snapshots/evil_p4.pickle";
+  for (const char* sub : {"summary", "replay", "strip"}) {
+    const CommandResult r = limpid_command({"mem", sub, evil});
+    CHECK(r.code == 4);
+    CHECK(contains(r.err, "STACK_GLOBAL, which imports code"));
+  }
+  std::ofstream(folder / "noise") << "\x80\x04garbage";
+  CHECK(limpid_command({"mem", "summary", folder / "noise"}).code == 4);
+  std::ofstream(folder / "empty");
+  CHECK(limpid_command({"mem", "summary", folder / "empty"}).code == 4);
+  // A cut trace is used as far as it goes, and says so.
+  fs::copy_file(trained().path + "/trace.bin", folder / "cut.bin");
+  fs::resize_file(folder / "cut.bin", fs::file_size(folder / "cut.bin") - 1000);
+  const CommandResult r = limpid_command({"mem", "summary", folder / "cut.bin", "--json"});
+  CHECK(r.code == 0);
+  CHECK(r.json()["cut"] == true);
+  CHECK(contains(r.err, "note: cut at byte"));
+}
+
+TEST_CASE("strip draws the map") {
+  const CommandResult r = limpid_command({"mem", "strip", trained().path, "--ascii", "--width", "60", "--height", "8"});
+  CHECK(r.code == 0);
+  CHECK(contains(r.out, "a row is"));
+  CHECK(contains(r.out, "#"));
+  CHECK(contains(r.out, "step"));
+  const Json json = limpid_command({"mem", "strip", trained().path, "--height", "8", "--json"}).json();
+  CHECK(json["rows"].size() == 8);
+  CHECK(limpid_command({"mem", "strip", trained().path, "--width", "2"}).code == 2);
+}
+
+TEST_CASE("the trace of a run: limit, off, and again when it goes on") {
+  TempFolder folder;
+  auto train = [&](const std::string& run, const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"train",   "--data", "synthetic",  "--input",   "3x16x16", "--classes", "4",
+                                      "--limit", "64",     "--model",    "lenet",     "--batch", "16",        "--quiet",
+                                      "--json",  "--out",  folder / run, "--workers", "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return limpid_command(words);
+  };
+  CHECK(train("off", {"--trace", "off", "--epochs", "1"}).json()["trace"].is_null());
+  CHECK_FALSE(fs::exists(folder / "off/trace.bin"));
+  CHECK(train("small", {"--trace", "2KiB", "--epochs", "1"}).code == 0);
+  CHECK(fs::file_size(folder / "small/trace.bin") < 2048 + 100);
+  CHECK(limpid_command({"mem", "summary", folder / "small", "--json"}).json()["not_recorded"] > 0);
+  CHECK(train("bad", {"--trace", "much"}).code == 2);
+  CHECK(train("small", {"--resume", "--epochs", "2", "--trace", "1MiB"}).code == 0);
+  CHECK(fs::exists(folder / "small/trace.4.bin"));
+  CHECK(train("small", {"--overwrite", "--trace", "off", "--epochs", "1"}).code == 0);
+  CHECK_FALSE(fs::exists(folder / "small/trace.4.bin"));
+  CHECK_FALSE(fs::exists(folder / "small/trace.bin"));
+}
