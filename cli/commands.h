@@ -20,5 +20,6 @@ void add_eval(CLI::App& app, Action& action);
 void add_predict(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 void add_summary(CLI::App& app, Action& action);
+void add_plan(CLI::App& app, Action& action);
 
 }  // namespace limpid::cli

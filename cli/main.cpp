@@ -34,6 +34,7 @@ int run(int argc, char** argv) {
   add_predict(app, action);
   add_info(app, action);
   add_summary(app, action);
+  add_plan(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
