@@ -24,7 +24,7 @@ struct PlanOptions {
   train::PlanSettings settings;
   std::string input, capacity, card, other = "600MiB", policy = "native", alloc_conf, curve;
   std::string data;
-  bool find = false, json = false, quiet = false;
+  bool find = false, verify = false, json = false, quiet = false;
 };
 
 // The sizes of the data sets that `limpid train` knows, and the bytes they keep in memory.
@@ -34,8 +34,9 @@ struct KnownData {
   std::int64_t train, test;
 };
 const KnownData* known_data(const std::string& name) {
-  static const KnownData kKnown[] = {
-      {"fashion-mnist", {1, 28, 28}, 60000, 10000}, {"mnist", {1, 28, 28}, 60000, 10000}, {"cifar10", {3, 32, 32}, 50000, 10000}};
+  static const KnownData kKnown[] = {{"fashion-mnist", {1, 28, 28}, 60000, 10000},
+                                     {"mnist", {1, 28, 28}, 60000, 10000},
+                                     {"cifar10", {3, 32, 32}, 50000, 10000}};
   for (const KnownData& known : kKnown)
     if (name == known.name) return &known;
   LIMPID_THROW(ArgumentError, "--data is fashion-mnist, mnist or cifar10, got ", name,
@@ -56,8 +57,8 @@ std::pair<std::int64_t, std::int64_t> parse_range(const std::string& text) {
     auto [rest, second] = std::from_chars(colon + 1, end, last);
     good = second == std::errc() && rest == end;
   }
-  LIMPID_CHECK(good && first >= 1 && first <= last, ArgumentError, "--curve is FIRST:LAST with 1 <= FIRST <= LAST, got ",
-               text);
+  LIMPID_CHECK(good && first >= 1 && first <= last, ArgumentError,
+               "--curve is FIRST:LAST with 1 <= FIRST <= LAST, got ", text);
   return {first, last};
 }
 
@@ -116,8 +117,9 @@ int run(const PlanOptions& o) {
   json["policy"] = o.policy;
   json["capacity"] = room.capacity ? Json(room.capacity) : Json(nullptr);
 
-  std::fprintf(text, "%s, input %s, %lld classes, %s, batch %lld%s\n", t.model.c_str(), to_string(Shape(t.input)).c_str(),
-               static_cast<long long>(t.classes), t.optimizer.c_str(), static_cast<long long>(t.batch),
+  std::fprintf(text, "%s, input %s, %lld classes, %s, batch %lld%s\n", t.model.c_str(),
+               to_string(Shape(t.input)).c_str(), static_cast<long long>(t.classes), t.optimizer.c_str(),
+               static_cast<long long>(t.batch),
                settings.run.accumulate > 1 ? concat(" x ", settings.run.accumulate, " micro-batches").c_str() : "");
   if (room.card) {
     std::fprintf(text, "card %s = context and other programs %s + capacity %s\n", format_bytes(room.card).c_str(),
@@ -130,6 +132,26 @@ int run(const PlanOptions& o) {
   std::fprintf(text, "\n%s", train::to_string(p).c_str());
   json["prediction"] = Json::parse(train::to_json(p));
 
+  bool agrees = true;
+  if (o.verify) {
+    progress.message("running the same steps for real");
+    const train::Prediction m = train::measure(settings);
+    const std::uint64_t predicted[] = {p.run.memory.allocated, p.run.memory.reserved};
+    const std::uint64_t measured[] = {m.run.memory.allocated, m.run.memory.reserved};
+    agrees = m.fits == p.fits && predicted[0] == measured[0] && predicted[1] == measured[1];
+    auto cell = [](bool fits, std::uint64_t n) {
+      return fits ? format_count(static_cast<std::int64_t>(n)) : std::string("out of memory");
+    };
+    std::fprintf(text, "\n%-10s %16s %16s %12s\n", "bytes", "predicted", "measured", "difference");
+    const char* names[] = {"allocated", "reserved"};
+    for (int i = 0; i < 2; i++) {
+      const auto difference = static_cast<std::int64_t>(predicted[i]) - static_cast<std::int64_t>(measured[i]);
+      std::fprintf(text, "%-10s %16s %16s %12s\n", names[i], cell(p.fits, predicted[i]).c_str(),
+                   cell(m.fits, measured[i]).c_str(), format_count(difference).c_str());
+    }
+    json["measured"] = Json::parse(train::to_json(m));
+  }
+
   auto scanning = [&](std::int64_t batch, std::int64_t bound) {
     if ((bound - batch) % 64 == 0) progress.message(concat("scanning from ", bound, ": batch ", batch));
   };
@@ -139,9 +161,11 @@ int run(const PlanOptions& o) {
     std::fprintf(text, "\n%s", train::to_string(table).c_str());
     json["find"] = Json::parse(train::to_json(table));
   } else if (room.capacity) {
-    const train::MaxBatch best = train::max_batch(settings, room.capacity, std::int64_t{1} << 20, scanning);
-    std::fprintf(text, "\nLargest batch in %s: %lld; every larger one up to %lld, where live bytes alone exceed it, fails "
-                 "(%lld dry runs)\n", format_bytes(room.capacity).c_str(), static_cast<long long>(best.batch),
+    const train::MaxBatch best = train::max_batch(settings, room.capacity, train::kLargestBatch, scanning);
+    std::fprintf(text,
+                 "\nLargest batch in %s: %lld; every larger one up to %lld, where live bytes alone exceed it, fails "
+                 "(%lld dry runs)\n",
+                 format_bytes(room.capacity).c_str(), static_cast<long long>(best.batch),
                  static_cast<long long>(best.bound), static_cast<long long>(best.runs));
     json["max_batch"] = best.batch;
     json["max_batch_bound"] = best.bound;
@@ -158,6 +182,7 @@ int run(const PlanOptions& o) {
     json["curve"] = Json::parse(train::to_json(curve));
   }
   if (o.json) std::printf("%s\n", json.dump().c_str());
+  if (!agrees) return kFailedCheck;
   return p.fits ? kOk : kOutOfMemory;
 }
 
@@ -184,18 +209,25 @@ void add_plan(CLI::App& app, Action& action) {
   sub->add_option("--val-samples", r.validation, "Validation samples, evaluated after each epoch")->group("Data");
   sub->add_option("--test-samples", r.test, "Test samples: their loader has buffers too")->group("Data");
   sub->add_flag("--drop-last", t.drop_last, "Leave out the short last batch of an epoch")->group("Data");
-  sub->add_option("--workers", t.workers, "Loader threads: 0 keeps one batch ready, others three")->capture_default_str()
+  sub->add_option("--workers", t.workers, "Loader threads: 0 keeps one batch ready, others three")
+      ->capture_default_str()
       ->group("Data");
-  sub->add_option("--capacity", o->capacity, "Memory of the run, e.g. 8GiB, as limpid train --memory-cap")->group("Memory");
+  sub->add_option("--capacity", o->capacity, "Memory of the run, e.g. 8GiB, as limpid train --memory-cap")
+      ->group("Memory");
   sub->add_option("--card", o->card, "Memory of a card, e.g. 24GiB; --other is taken off first")
       ->group("Memory")
       ->excludes("--capacity");
-  sub->add_option("--other", o->other, "With --card: driver context and other programs")->capture_default_str()
+  sub->add_option("--other", o->other, "With --card: driver context and other programs")
+      ->capture_default_str()
       ->group("Memory");
-  sub->add_option("--policy", o->policy, "Allocation policy of the compute pool")->capture_default_str()->group("Memory");
+  sub->add_option("--policy", o->policy, "Allocation policy of the compute pool")
+      ->capture_default_str()
+      ->group("Memory");
   sub->add_option("--alloc-conf", o->alloc_conf, "Its knobs, e.g. max_split_size_mb:64")->group("Memory");
   sub->add_option("--curve", o->curve, "FIRST:LAST: peaks for every batch size of the range")->group("Questions");
-  sub->add_flag("--find", o->find, "Largest batch: six ways to find it, their trial runs and errors")->group("Questions");
+  sub->add_flag("--find", o->find, "Largest batch: six ways to find it, their trial runs and errors")
+      ->group("Questions");
+  sub->add_flag("--verify", o->verify, "Also run the same steps on the CPU and compare")->group("Questions");
   sub->add_flag("--quiet", o->quiet, "No progress on stderr");
   sub->add_flag("--json", o->json, "Last line on stdout: one JSON object");
   sub->footer(
@@ -203,7 +235,8 @@ void add_plan(CLI::App& app, Action& action) {
       "  limpid plan --model resnet50 --batch 64 --input 3x224x224\n"
       "  limpid plan --model lenet --batch 128 --data fashion-mnist --capacity 256MiB --find\n"
       "  limpid plan --model resnet18 --batch 64 --card 24GiB --accumulate 4 --optimizer sgd --momentum 0.9\n"
-      "  limpid plan --model seed --batch 16 --curve 1:64");
+      "  limpid plan --model seed --batch 16 --curve 1:64\n"
+      "  limpid plan --model lenet --batch 64 --verify");
   sub->callback([o, &action] { action = [o] { return run(*o); }; });
 }
 

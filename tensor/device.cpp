@@ -6,9 +6,12 @@ namespace limpid {
 
 std::string to_string(Device device) {
   switch (device.type) {
-    case DeviceType::cpu: return "cpu";
-    case DeviceType::cuda: return "cuda:" + std::to_string(device.index);
-    case DeviceType::dry: return "dry:cpu";
+    case DeviceType::cpu:
+      return "cpu";
+    case DeviceType::cuda:
+      return "cuda:" + std::to_string(device.index);
+    case DeviceType::dry:
+      return "dry:cpu";
   }
   return "?";
 }

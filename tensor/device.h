@@ -20,8 +20,8 @@ inline constexpr Device kCpu{};
 inline constexpr Device kDryCpu{DeviceType::dry, 0};
 
 std::string to_string(Device device);  // "cpu", "cuda:0", "dry:cpu"
-// "cpu", "cuda", "cuda:1", "dry:cpu"; ArgumentError otherwise. DeviceError for "dry:cuda" in a build without CUDA's plan
-// functions.
+// "cpu", "cuda", "cuda:1", "dry:cpu"; ArgumentError otherwise. DeviceError for "dry:cuda" in a build without CUDA's
+// plan functions.
 Device parse_device(const std::string& text);
 
 namespace detail {

@@ -1,5 +1,5 @@
-// Dry runs: the same model code, the same operations and the same allocator over addresses only. Nothing is computed and
-// no byte is touched; what remains is every allocation, in size and order, as the CPU would make it.
+// Dry runs: the same model code, the same operations and the same allocator over addresses only. Nothing is computed
+// and no byte is touched; what remains is every allocation, in size and order, as the CPU would make it.
 //
 //   dry::Run run({.capacity = 8ull << 30});   // tensors of this thread now live on dry:cpu
 //   ... build a model, train a step ...

@@ -75,7 +75,8 @@ inline void check_same(const Recorded& live, const Recorded& dry) {
     for (int scope = 0; scope < 3; scope++) {
       const auto &a = live.stats.metrics[m][scope], &b = dry.stats.metrics[m][scope];
       CHECK_MESSAGE((a.current == b.current && a.peak == b.peak && a.allocated == b.allocated && a.freed == b.freed),
-                    limpid::memory::to_string(static_cast<limpid::memory::Metric>(m)), " ", scope, ": ", a.peak, " and ", b.peak);
+                    limpid::memory::to_string(static_cast<limpid::memory::Metric>(m)), " ", scope, ": ", a.peak,
+                    " and ", b.peak);
     }
   }
   CHECK(live.stats.num_alloc_retries == dry.stats.num_alloc_retries);

@@ -25,10 +25,11 @@ using limpid_test::same_on_both;
 TEST_CASE("devices are spelled dry:cpu, and dry:cuda is refused with the reason") {
   CHECK(to_string(kDryCpu) == "dry:cpu");
   CHECK(parse_device("dry:cpu") == kDryCpu);
-  CHECK_THROWS_WITH_AS(parse_device("dry:cuda"),
-                       "[device] dry:cuda needs the plan functions of the CUDA kernels, which this build does not have; "
-                       "it has dry:cpu",
-                       DeviceError);
+  CHECK_THROWS_WITH_AS(
+      parse_device("dry:cuda"),
+      "[device] dry:cuda needs the plan functions of the CUDA kernels, which this build does not have; "
+      "it has dry:cpu",
+      DeviceError);
   CHECK_THROWS_AS(parse_device("dry"), ArgumentError);
 }
 
@@ -119,7 +120,7 @@ TEST_CASE("a run has its own pool, capacity and policy; runs nest; tensors may o
   }
   CHECK(default_device() == kCpu);
   CHECK(survivor.numel() == 1000);
-  survivor = Tensor();  // frees into the pool that was kept for it
+  survivor = Tensor();                             // frees into the pool that was kept for it
   Tensor loose = zeros({8}, {.device = kDryCpu});  // without a run: the process's own dry pool
   CHECK(dry::pool().ledger().live_total >= 32);
 }
@@ -172,8 +173,14 @@ TEST_CASE("every model's construction and steps leave the CPU's trace, record fo
     const char* model;
     Shape input;
   };
-  for (const Case& c : {Case{"mlp", {1, 28, 28}}, {"seed", {3, 20, 20}}, {"lenet", {1, 12, 12}}, {"lenet-bn", {1, 12, 12}},
-                        {"resnet9", {3, 16, 16}}, {"resnet20", {3, 8, 8}}, {"resnet18", {3, 8, 8}}, {"resnet50", {3, 32, 32}}}) {
+  for (const Case& c : {Case{"mlp", {1, 28, 28}},
+                        {"seed", {3, 20, 20}},
+                        {"lenet", {1, 12, 12}},
+                        {"lenet-bn", {1, 12, 12}},
+                        {"resnet9", {3, 16, 16}},
+                        {"resnet20", {3, 8, 8}},
+                        {"resnet18", {3, 8, 8}},
+                        {"resnet50", {3, 32, 32}}}) {
     CAPTURE(c.model);
     same_on_both([&](auto&, auto&) {
       auto model = nn::make_model(c.model, {.input = c.input, .classes = 10});
@@ -221,7 +228,8 @@ TEST_CASE("a step that runs out of memory and is repeated in halves leaves the C
           step(32);
           FAIL("32 samples fit");
         } catch (const memory::OutOfMemoryError& error) {
-          messages.push_back(concat(error.info().requested, " ", error.info().reserved, " ", error.info().largest_free));
+          messages.push_back(
+              concat(error.info().requested, " ", error.info().reserved, " ", error.info().largest_free));
         }
         for (int i = 0; i < 2; i++) step(16);
       },

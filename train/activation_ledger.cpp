@@ -22,7 +22,8 @@ ActivationLedger one_pass(const RehearsalSettings& s, std::int64_t batch) {
   dry::Run run;
   const Shape input(s.train.input);
   const std::shared_ptr<nn::Module> model =
-      s.model ? s.model() : nn::make_model(s.train.model, {.input = input, .classes = s.train.classes, .seed = s.train.seed});
+      s.model ? s.model()
+              : nn::make_model(s.train.model, {.input = input, .classes = s.train.classes, .seed = s.train.seed});
   model->train();
   Shape x_shape = input;
   x_shape.insert(0, batch);
@@ -144,9 +145,10 @@ std::string to_string(const ActivationLedger& ledger) {
   std::vector<std::size_t> width(rows[0].size(), 0);
   for (const auto& row : rows)
     for (std::size_t i = 0; i < row.size(); i++) width[i] = std::max(width[i], row[i].size());
-  std::string out = concat("Kept for the backward pass, batch ", ledger.batch, ": ",
-                           format_bytes(static_cast<std::uint64_t>(ledger.bytes())), "; events of the trace: ",
-                           ledger.trace.size(), ", backward from ", ledger.backward_begins, "\n");
+  std::string out =
+      concat("Kept for the backward pass, batch ", ledger.batch, ": ",
+             format_bytes(static_cast<std::uint64_t>(ledger.bytes())), "; events of the trace: ", ledger.trace.size(),
+             ", backward from ", ledger.backward_begins, "\n");
   for (const auto& row : rows) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); i++) {

@@ -35,7 +35,7 @@ struct ActivationRow {
 
 struct ActivationLedger {
   std::int64_t batch = 0;
-  std::vector<ActivationRow> rows;  // in order of the forward pass
+  std::vector<ActivationRow> rows;         // in order of the forward pass
   std::vector<memory::TraceRecord> trace;  // of the forward and backward pass, one micro-batch
   std::uint64_t backward_begins = 0;       // position in the trace
 

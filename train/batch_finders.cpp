@@ -124,12 +124,20 @@ FinderTable compare_finders(const PlanSettings& given, std::uint64_t capacity, s
                             const std::function<void(std::int64_t, std::int64_t)>& progress) {
   FinderTable table;
   table.capacity = capacity;
-  const MaxBatch best = max_batch(given, capacity, std::int64_t{1} << 20, progress);
+  const MaxBatch best = max_batch(given, capacity, kLargestBatch, progress);
   table.truth = best.batch;
   table.scan_bound = best.bound;
   table.scan_runs = best.runs;
   PlanSettings settings = given;
   settings.run.train.memory_cap = capacity;
+  table.safe = best.batch;
+  for (std::int64_t batch = std::min(best.batch - 1, FinderTable::kScannedBelow); batch >= 1; batch--) {
+    if (progress) progress(batch, best.bound);
+    table.scan_runs++;
+    if (predict(settings, batch).fits) continue;
+    table.holes++;
+    table.safe = batch - 1;
+  }
   Device device(settings);
   const double room = static_cast<double>(capacity);
   table.rows = {rule_of_thumb(device, room), two_point_fit(device, room), yolov5_fit(device, room),
@@ -140,8 +148,15 @@ FinderTable compare_finders(const PlanSettings& given, std::uint64_t capacity, s
 }
 
 std::string to_string(const FinderTable& t) {
-  std::string out = concat("Largest batch in ", format_bytes(t.capacity), ": ", t.truth, " (every batch from ", t.scan_bound,
-                           " down to it was run dry: ", t.scan_runs, " runs)\n");
+  std::string out = concat(
+      "Largest batch in ", format_bytes(t.capacity), ": ", t.truth, ". Run dry, ", t.scan_runs,
+      " times: every larger one up to ", t.scan_bound, ", where live bytes alone exceed it, and all ",
+      t.truth > FinderTable::kScannedBelow ? concat("up to ", FinderTable::kScannedBelow) : std::string("smaller ones"),
+      "\n");
+  if (t.holes) {
+    out +=
+        concat("  ", t.holes, " smaller ones do not run: fitting is not monotone. Up to ", t.safe, " every one runs\n");
+  }
   char line[256];
   std::snprintf(line, sizeof line, "  %-17s %8s %7s %6s %6s  %-18s %s\n", "finder", "answer", "trials", "OOMs", "runs?",
                 "error", "how");
@@ -161,10 +176,17 @@ std::string to_json(const FinderTable& t) {
   json["max_batch"] = t.truth;
   json["scan_bound"] = t.scan_bound;
   json["scan_runs"] = t.scan_runs;
+  json["safe_batch"] = t.safe;
+  json["holes"] = t.holes;
   json["finders"] = nlohmann::ordered_json::array();
   for (const FinderRow& r : t.rows) {
-    json["finders"].push_back({{"name", r.name}, {"how", r.how}, {"answer", r.answer}, {"trials", r.trials},
-                               {"ooms", r.ooms}, {"fits", r.fits}, {"error", r.answer - t.truth}});
+    json["finders"].push_back({{"name", r.name},
+                               {"how", r.how},
+                               {"answer", r.answer},
+                               {"trials", r.trials},
+                               {"ooms", r.ooms},
+                               {"fits", r.fits},
+                               {"error", r.answer - t.truth}});
   }
   return json.dump();
 }

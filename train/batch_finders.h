@@ -24,6 +24,10 @@ struct FinderTable {
   std::uint64_t capacity = 0;
   std::int64_t truth = 0;  // the largest batch that runs, by exhaustive scan
   std::int64_t scan_bound = 0, scan_runs = 0;
+  // Batches below the truth that do not run: fitting is not monotone. `safe`: every batch up to here runs. Looked for
+  // up to kScannedBelow.
+  static constexpr std::int64_t kScannedBelow = 8192;
+  std::int64_t safe = 0, holes = 0;
   std::vector<FinderRow> rows;
 };
 

@@ -4,6 +4,7 @@
 
 #include <limpid/autograd/functions.h>
 #include <limpid/data/loader.h>
+#include <limpid/memory/host_memory.h>
 #include <limpid/nn/models/models.h>
 
 namespace limpid::train {
@@ -16,6 +17,20 @@ Prediction predict(const PlanSettings& settings) {
   dry::Placeholder loss(0);
   try {
     out.run = rehearse(settings.run, run.pool(), run.io_pool());
+    out.fits = true;
+  } catch (const memory::OutOfMemoryError& error) {
+    out.oom = error.info();
+  }
+  return out;
+}
+
+Prediction measure(const PlanSettings& settings) {
+  Prediction out;
+  out.batch = settings.run.train.batch;
+  memory::Allocator pool(std::make_shared<memory::HostMemory>("cpu"), settings.allocator, settings.policy);
+  PoolScope scope(pool);
+  try {
+    out.run = rehearse(settings.run, pool, memory::io_allocator());
     out.fits = true;
   } catch (const memory::OutOfMemoryError& error) {
     out.oom = error.info();
@@ -90,8 +105,10 @@ MaxBatch max_batch(PlanSettings settings, std::uint64_t capacity, std::int64_t l
 
 Curve plan_curve(const PlanSettings& settings, std::int64_t first, std::int64_t last,
                  const std::function<void(std::int64_t)>& progress) {
-  LIMPID_CHECK(first >= 1 && first <= last, ArgumentError, "[plan] a range of batch sizes is FIRST:LAST with 1 <= first <= "
-               "last, got ", first, ":", last);
+  LIMPID_CHECK(first >= 1 && first <= last, ArgumentError,
+               "[plan] a range of batch sizes is FIRST:LAST with 1 <= first <= "
+               "last, got ",
+               first, ":", last);
   Curve curve;
   for (std::int64_t batch = first; batch <= last; batch++) {
     if (progress) progress(batch);
@@ -114,12 +131,20 @@ Curve plan_curve(const PlanSettings& settings, std::int64_t first, std::int64_t 
 std::vector<CurvePiece> envelope(const std::vector<CurvePoint>& points) {
   std::vector<CurvePiece> pieces;
   auto live = [&](std::size_t i) { return static_cast<std::int64_t>(points[i].live); };
+  auto rise = [&](std::size_t i) { return live(i + 1) - live(i); };
   for (std::size_t i = 0; i < points.size();) {
-    // As long as the step from one size to the next stays the same. A size alone borrows the slope before it.
+    const std::size_t after = points.size() - 1 - i;
+    // Two sizes make a line only when a third one confirms it: a change of plan between two sizes is no slope. A size
+    // alone keeps the slope before it.
+    const bool confirmed = after >= 2 && rise(i) == rise(i + 1);
+    std::int64_t slope = 0;
+    if (pieces.empty()) {
+      slope = after >= 1 ? rise(i) : live(i);
+    } else {
+      slope = confirmed ? rise(i) : pieces.back().per_sample;
+    }
     std::size_t end = i;
-    const bool pair = i + 1 < points.size();
-    const std::int64_t slope = pair ? live(i + 1) - live(i) : pieces.empty() ? live(i) : pieces.back().per_sample;
-    while (end + 1 < points.size() && live(end + 1) - live(end) == slope) end++;
+    while (end + 1 < points.size() && rise(end) == slope) end++;
     pieces.push_back({.first = points[i].batch,
                       .last = points[end].batch,
                       .fixed = live(i) - slope * points[i].batch,
@@ -128,11 +153,12 @@ std::vector<CurvePiece> envelope(const std::vector<CurvePoint>& points) {
     i = end + 1;
   }
   for (std::size_t i = 0; i + 1 < pieces.size(); i++) {
-    // Of two lines that both hold all the time, the one that rules before the crossing lies below the other after it.
+    // A steeper line that lay below the other one until here, and lies above it from here on.
     const CurvePiece &a = pieces[i], &b = pieces[i + 1];
-    const bool crossed = b.fixed + b.per_sample * b.first >= a.fixed + a.per_sample * b.first &&
+    const bool crossed = b.per_sample > a.per_sample &&
+                         b.fixed + b.per_sample * b.first >= a.fixed + a.per_sample * b.first &&
                          a.fixed + a.per_sample * a.last >= b.fixed + b.per_sample * a.last;
-    pieces[i].end = crossed ? CurvePiece::End::crossing : CurvePiece::End::algorithm;
+    pieces[i].end = crossed ? CurvePiece::End::crossing : CurvePiece::End::plan;
   }
   return pieces;
 }

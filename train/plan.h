@@ -40,13 +40,18 @@ Prediction predict(PlanSettings settings, std::int64_t batch);  // with another 
 struct MaxBatch {
   std::int64_t batch = 0;  // 0: not even one sample fits
   std::int64_t bound = 0;
-  std::int64_t runs = 0;  // dry ones
+  std::int64_t runs = 0;             // dry ones
   std::optional<Prediction> at;      // of `batch`
   std::optional<Prediction> beyond;  // of batch + 1
 };
+inline constexpr std::int64_t kLargestBatch = 65536;
 // `limit`: no larger batch is asked for. `progress` is called before each run.
-MaxBatch max_batch(PlanSettings settings, std::uint64_t capacity, std::int64_t limit = std::int64_t{1} << 20,
+MaxBatch max_batch(PlanSettings settings, std::uint64_t capacity, std::int64_t limit = kLargestBatch,
                    const std::function<void(std::int64_t batch, std::int64_t bound)>& progress = {});
+
+// The same run for real on the CPU, in a pool of its own under the settings' policy: what the prediction is compared
+// with. Takes the memory and the time that it takes.
+Prediction measure(const PlanSettings& settings);
 
 // Peaks over a range of batch sizes, each by a dry run.
 struct CurvePoint {
@@ -63,9 +68,10 @@ struct CurvePiece {
   std::int64_t first = 0, last = 0;
   std::int64_t fixed = 0, per_sample = 0;
   Scope scope;
-  // How the line gives way to the next one: it is crossed (both lines hold where they meet, the higher one rules), or an
-  // operation changes its algorithm and with it its workspace. The last piece ends with the range.
-  enum class End { range, crossing, algorithm } end = End::range;
+  // How the line gives way to the next one: it is crossed (of two instants of the step the higher one rules, and
+  // another one is higher from here on), or an operation plans its kernel otherwise and so needs another workspace. The
+  // last piece ends with the range.
+  enum class End { range, crossing, plan } end = End::range;
 };
 struct Curve {
   std::vector<CurvePoint> points;

@@ -32,9 +32,12 @@ Json scope_json(const Scope& scope) {
 
 const char* end_name(CurvePiece::End end) {
   switch (end) {
-    case CurvePiece::End::crossing: return "crossing";
-    case CurvePiece::End::algorithm: return "algorithm";
-    case CurvePiece::End::range: break;
+    case CurvePiece::End::crossing:
+      return "crossing";
+    case CurvePiece::End::plan:
+      return "plan";
+    case CurvePiece::End::range:
+      break;
   }
   return "range";
 }
@@ -69,9 +72,11 @@ std::string to_string(const Prediction& p) {
   std::string out = to_string(p.run.memory);
   out += "Tensors and workspaces alone (the compute pool)\n";
   out += table({{"requested at most", bytes(p.run.live_peak), count(p.run.live_peak) + " B"},
-                {"allocated at most", bytes(peak(memory::Metric::allocated_bytes)), count(peak(memory::Metric::allocated_bytes)) + " B"},
+                {"allocated at most", bytes(peak(memory::Metric::allocated_bytes)),
+                 count(peak(memory::Metric::allocated_bytes)) + " B"},
                 {"reserved at most", bytes(peak(memory::Metric::reserved_bytes)),
-                 concat(count(peak(memory::Metric::reserved_bytes)), " B in ", stats.get(memory::Metric::segment).peak, " segments")},
+                 concat(count(peak(memory::Metric::reserved_bytes)), " B in ", stats.get(memory::Metric::segment).peak,
+                        " segments")},
                 {"device calls", concat(stats.num_device_alloc + stats.num_device_free),
                  concat(stats.num_alloc_retries, " retries")},
                 {"steady from step", p.run.steady_step ? concat(*p.run.steady_step) : std::string("-"),
@@ -85,9 +90,9 @@ std::string to_json(const Prediction& p) {
   json["batch"] = p.batch;
   json["fits"] = p.fits;
   if (!p.fits) {
-    json["oom"] = {{"requested", p.oom->requested}, {"reserved", p.oom->reserved}, {"capacity", p.oom->capacity},
-                   {"largest_free", p.oom->largest_free}, {"at", scope_json(p.oom->scope)},
-                   {"message", memory::to_string(*p.oom)}};
+    json["oom"] = {{"requested", p.oom->requested},  {"reserved", p.oom->reserved},
+                   {"capacity", p.oom->capacity},    {"largest_free", p.oom->largest_free},
+                   {"at", scope_json(p.oom->scope)}, {"message", memory::to_string(*p.oom)}};
     return json.dump();
   }
   const memory::Stats& stats = p.run.stats;
@@ -110,33 +115,39 @@ std::string to_json(const Prediction& p) {
   json["steady_step"] = p.run.steady_step ? Json(*p.run.steady_step) : Json(nullptr);
   json["steps"] = Json::array();
   for (const RehearsalStep& s : p.run.steps) {
-    json["steps"].push_back({{"step", s.step}, {"epoch", s.epoch}, {"samples", s.samples}, {"full", s.full},
-                             {"allocated", s.allocated}, {"reserved", s.reserved}, {"device_calls", s.device_calls}});
+    json["steps"].push_back({{"step", s.step},
+                             {"epoch", s.epoch},
+                             {"samples", s.samples},
+                             {"full", s.full},
+                             {"allocated", s.allocated},
+                             {"reserved", s.reserved},
+                             {"device_calls", s.device_calls}});
   }
   return json.dump();
 }
 
 std::string to_string(const Curve& curve) {
-  std::string out = "Live bytes by batch size B, exact between the borders\n";
+  std::string out = "Live bytes = fixed + B x a sample, exact for the batch sizes B named\n";
   std::vector<std::vector<std::string>> rows = {{"B", "fixed", "a sample", "at", "until"}};
   for (const CurvePiece& p : curve.pieces) {
     const bool one = p.first == p.last;
-    rows.push_back({one ? concat(p.first) : concat(p.first, "..", p.last), format_count(p.fixed), format_count(p.per_sample),
-                    place(p.scope),
+    rows.push_back({one ? concat(p.first) : concat(p.first, "..", p.last), format_count(p.fixed),
+                    format_count(p.per_sample), place(p.scope),
                     p.end == CurvePiece::End::range      ? "end of the range"
                     : p.end == CurvePiece::End::crossing ? "the next line is higher"
-                                                         : "another algorithm"});
+                                                         : "a kernel plans otherwise"});
   }
   out += table(rows, 1);
   out += "By dry run\n";
   rows = {{"B", "live", "allocated", "reserved", "segments", "io", "peak at"}};
   // All of a short curve; else powers of two, the borders and the end.
   for (const CurvePoint& p : curve.points) {
-    const bool border = std::any_of(curve.pieces.begin(), curve.pieces.end(),
-                                    [&](const CurvePiece& piece) { return p.batch == piece.first || p.batch == piece.last; });
+    const bool border = std::any_of(curve.pieces.begin(), curve.pieces.end(), [&](const CurvePiece& piece) {
+      return p.batch == piece.first || p.batch == piece.last;
+    });
     if (curve.points.size() > 32 && !border && (p.batch & (p.batch - 1)) != 0) continue;
-    rows.push_back({concat(p.batch), bytes(p.live), bytes(p.allocated), bytes(p.reserved), concat(p.segments), bytes(p.io),
-                    place(p.scope)});
+    rows.push_back({concat(p.batch), bytes(p.live), bytes(p.allocated), bytes(p.reserved), concat(p.segments),
+                    bytes(p.io), place(p.scope)});
   }
   return out + table(rows, 0);
 }
@@ -145,13 +156,22 @@ std::string to_json(const Curve& curve) {
   Json json;
   json["pieces"] = Json::array();
   for (const CurvePiece& p : curve.pieces) {
-    json["pieces"].push_back({{"first", p.first}, {"last", p.last}, {"fixed", p.fixed}, {"per_sample", p.per_sample},
-                              {"end", end_name(p.end)}, {"at", scope_json(p.scope)}});
+    json["pieces"].push_back({{"first", p.first},
+                              {"last", p.last},
+                              {"fixed", p.fixed},
+                              {"per_sample", p.per_sample},
+                              {"end", end_name(p.end)},
+                              {"at", scope_json(p.scope)}});
   }
   json["points"] = Json::array();
   for (const CurvePoint& p : curve.points) {
-    json["points"].push_back({{"batch", p.batch}, {"live", p.live}, {"allocated", p.allocated}, {"reserved", p.reserved},
-                              {"segments", p.segments}, {"io_reserved", p.io}, {"at", scope_json(p.scope)}});
+    json["points"].push_back({{"batch", p.batch},
+                              {"live", p.live},
+                              {"allocated", p.allocated},
+                              {"reserved", p.reserved},
+                              {"segments", p.segments},
+                              {"io_reserved", p.io},
+                              {"at", scope_json(p.scope)}});
   }
   return json.dump();
 }

@@ -66,7 +66,8 @@ std::uint64_t layout_of(const memory::Allocator& pool) {
     std::uint64_t hash = mix(segment.size, static_cast<std::uint64_t>(segment.pool));
     for (const memory::BlockInfo& block : segment.blocks) {
       hash = mix(hash, block.size);
-      hash = mix(hash, static_cast<std::uint64_t>(block.state) * memory::kRoleCount + static_cast<std::uint64_t>(block.role));
+      hash = mix(hash,
+                 static_cast<std::uint64_t>(block.state) * memory::kRoleCount + static_cast<std::uint64_t>(block.role));
     }
     sum += hash;
   }
@@ -114,7 +115,8 @@ void check(const RehearsalSettings& s) {
   auto at_least = [](const char* name, std::int64_t value, std::int64_t least) {
     LIMPID_CHECK(value >= least, ArgumentError, "[plan] ", name, " must be at least ", least, ", got ", value);
   };
-  LIMPID_CHECK(s.train.input.size() == 3, ArgumentError, "[plan] needs the size of one sample (channels, height, width)");
+  LIMPID_CHECK(s.train.input.size() == 3, ArgumentError,
+               "[plan] needs the size of one sample (channels, height, width)");
   at_least("classes", s.train.classes, 1);
   at_least("accumulate", s.accumulate, 1);
   at_least("samples", s.samples, 0);
@@ -135,7 +137,8 @@ RehearsalResult rehearse(const RehearsalSettings& s, memory::Allocator& pool, me
     resident.push_back(Storage::create_in(io_pool, bytes, device, memory::Role::io, intern("dataset")));
 
   const std::shared_ptr<nn::Module> model =
-      s.model ? s.model() : nn::make_model(s.train.model, {.input = input, .classes = s.train.classes, .seed = s.train.seed});
+      s.model ? s.model()
+              : nn::make_model(s.train.model, {.input = input, .classes = s.train.classes, .seed = s.train.seed});
 
   auto make_loader = [&](std::int64_t samples, bool training) {
     data::LoaderOptions options;

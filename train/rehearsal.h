@@ -25,7 +25,7 @@ struct RehearsalSettings {
   std::int64_t accumulate = 1;  // micro-batches of `train.batch` samples a step
   std::int64_t samples = 0;     // of an epoch; 0: no short last batch
   std::int64_t validation = 0;  // samples evaluated after each epoch
-  std::int64_t test = 0;        // samples of the test set, whose loader has a ring too; evaluated after the peak is read
+  std::int64_t test = 0;  // samples of the test set, whose loader has a ring too; evaluated after the peak is read
   std::vector<std::uint64_t> resident;  // bytes of the blocks that the data set keeps in the io pool
   bool checkpoints = false;             // a checkpoint is written after each epoch
   // An epoch's full steps beyond these change nothing and are left out. 1 at least.
@@ -45,9 +45,9 @@ struct RehearsalStep {
 
 struct RehearsalResult {
   std::vector<RehearsalStep> steps;
-  MemoryReport memory;            // at the instant of the peak, as the trainer reports it
-  memory::Stats stats;            // of the compute pool, since the first step
-  std::uint64_t live_peak = 0;    // requested bytes of the compute pool
+  MemoryReport memory;          // at the instant of the peak, as the trainer reports it
+  memory::Stats stats;          // of the compute pool, since the first step
+  std::uint64_t live_peak = 0;  // requested bytes of the compute pool
   std::int64_t parameters = 0;
   // The first full step after which the pool looks as after every later full step of its epoch, and which called the
   // device no more; nothing when the run has no two such steps.
