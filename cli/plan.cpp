@@ -162,11 +162,15 @@ int run(const PlanOptions& o) {
     json["find"] = Json::parse(train::to_json(table));
   } else if (room.capacity) {
     const train::MaxBatch best = train::max_batch(settings, room.capacity, train::kLargestBatch, scanning);
-    std::fprintf(text,
-                 "\nLargest batch in %s: %lld; every larger one up to %lld, where live bytes alone exceed it, fails "
-                 "(%lld dry runs)\n",
-                 format_bytes(room.capacity).c_str(), static_cast<long long>(best.batch),
-                 static_cast<long long>(best.bound), static_cast<long long>(best.runs));
+    const auto largest = static_cast<long long>(best.batch), bound = static_cast<long long>(best.bound);
+    if (best.batch == train::kLargestBatch) {
+      std::fprintf(text, "\nLargest batch in %s: at least %lld\n", format_bytes(room.capacity).c_str(), largest);
+    } else {
+      std::fprintf(text,
+                   "\nLargest batch in %s: %lld; every larger one up to %lld, where live bytes alone exceed it, fails "
+                   "(%lld dry runs)\n",
+                   format_bytes(room.capacity).c_str(), largest, bound, static_cast<long long>(best.runs));
+    }
     json["max_batch"] = best.batch;
     json["max_batch_bound"] = best.bound;
     json["max_batch_runs"] = best.runs;

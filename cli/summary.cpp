@@ -9,6 +9,7 @@
 #include <limpid/base/error.h>
 #include <limpid/nn/models/models.h>
 #include <limpid/nn/summary.h>
+#include <limpid/tensor/dry.h>
 #include <limpid/train/activation_ledger.h>
 
 #include "commands.h"
@@ -27,6 +28,7 @@ int run(const SummaryOptions& o) {
   LIMPID_CHECK(o.batch >= 1, ArgumentError, "--batch must be at least 1, got ", o.batch);
   LIMPID_CHECK(o.classes >= 1, ArgumentError, "--classes must be at least 1, got ", o.classes);
   const Shape input(parse_input(o.input.empty() ? usual_input(o.model) : o.input));
+  dry::Run run;  // shapes and bytes are all that is asked for
   std::shared_ptr<nn::Module> model = nn::make_model(o.model, {.input = input, .classes = o.classes});
   const nn::ModelSummary s = nn::summary(*model, input, o.batch);
   std::fprintf(o.json ? stderr : stdout, "%s", nn::to_string(s).c_str());

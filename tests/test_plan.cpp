@@ -375,6 +375,10 @@ TEST_CASE("crossings and changes of algorithm are told apart") {
   REQUIRE(steps.size() == 5);
   for (const CurvePiece& piece : steps) CHECK(piece.per_sample == 60);
   CHECK(steps[1].fixed == 1000);
+  auto late = envelope(points([](std::int64_t b) { return 60 * b + (b > 1 ? 500 : 0); }));
+  REQUIRE(late.size() == 2);
+  CHECK(late[0].last == 1);
+  CHECK(late[0].per_sample == 60);
   auto single = envelope(points([](std::int64_t b) { return 60 * b + (b == 9 ? 500 : 0); }));
   REQUIRE(single.size() == 3);
   CHECK(single[1].first == 9);

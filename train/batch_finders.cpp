@@ -149,8 +149,9 @@ FinderTable compare_finders(const PlanSettings& given, std::uint64_t capacity, s
 
 std::string to_string(const FinderTable& t) {
   std::string out = concat(
-      "Largest batch in ", format_bytes(t.capacity), ": ", t.truth, ". Run dry, ", t.scan_runs,
-      " times: every larger one up to ", t.scan_bound, ", where live bytes alone exceed it, and all ",
+      "Largest batch in ", format_bytes(t.capacity), ": ", t.truth >= kLargestBatch ? "at least " : "", t.truth,
+      ". Run dry, ", t.scan_runs, " times: every larger one up to ", t.scan_bound,
+      ", where live bytes alone exceed it, and all ",
       t.truth > FinderTable::kScannedBelow ? concat("up to ", FinderTable::kScannedBelow) : std::string("smaller ones"),
       "\n");
   if (t.holes) {

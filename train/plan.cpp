@@ -132,16 +132,18 @@ std::vector<CurvePiece> envelope(const std::vector<CurvePoint>& points) {
   std::vector<CurvePiece> pieces;
   auto live = [&](std::size_t i) { return static_cast<std::int64_t>(points[i].live); };
   auto rise = [&](std::size_t i) { return live(i + 1) - live(i); };
+  // Two sizes make a line only when a third one confirms it: a change of plan between two sizes is no slope.
+  auto confirmed = [&](std::size_t i) { return i + 2 < points.size() && rise(i) == rise(i + 1); };
   for (std::size_t i = 0; i < points.size();) {
-    const std::size_t after = points.size() - 1 - i;
-    // Two sizes make a line only when a third one confirms it: a change of plan between two sizes is no slope. A size
-    // alone keeps the slope before it.
-    const bool confirmed = after >= 2 && rise(i) == rise(i + 1);
     std::int64_t slope = 0;
-    if (pieces.empty()) {
-      slope = after >= 1 ? rise(i) : live(i);
+    if (confirmed(i)) {
+      slope = rise(i);
+    } else if (!pieces.empty()) {
+      slope = pieces.back().per_sample;  // a size alone keeps the slope before it
     } else {
-      slope = confirmed ? rise(i) : pieces.back().per_sample;
+      std::size_t next = i;  // at the start of the range, that behind it
+      while (next + 2 < points.size() && !confirmed(next)) next++;
+      slope = confirmed(next) ? rise(next) : i + 1 < points.size() ? rise(i) : live(i);
     }
     std::size_t end = i;
     while (end + 1 < points.size() && rise(end) == slope) end++;

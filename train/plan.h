@@ -44,7 +44,7 @@ struct MaxBatch {
   std::optional<Prediction> at;      // of `batch`
   std::optional<Prediction> beyond;  // of batch + 1
 };
-inline constexpr std::int64_t kLargestBatch = 65536;
+inline constexpr std::int64_t kLargestBatch = 65536;  // an answer of this size means: at least
 // `limit`: no larger batch is asked for. `progress` is called before each run.
 MaxBatch max_batch(PlanSettings settings, std::uint64_t capacity, std::int64_t limit = kLargestBatch,
                    const std::function<void(std::int64_t batch, std::int64_t bound)>& progress = {});
