@@ -13,7 +13,7 @@ namespace {
 // What a trial run on the device would show.
 struct Trial {
   bool fits = false;
-  double before = 0;     // bytes allocated before the first step: parameters and optimizer state
+  double before = 0;     // bytes allocated before the first step: parameters, optimizer state, data set
   double allocated = 0;  // highest
   double reserved = 0;
 };
@@ -32,8 +32,10 @@ class Device {
     const Prediction p = predict(settings_, batch);
     if (!p.fits) return {};
     const MemoryReport& m = p.run.memory;
+    std::uint64_t before = m.role(memory::Role::param) + m.role(memory::Role::optimizer);
+    for (std::uint64_t bytes : settings_.run.resident) before += bytes;
     return {.fits = true,
-            .before = static_cast<double>(m.role(memory::Role::param) + m.role(memory::Role::optimizer)),
+            .before = static_cast<double>(before),
             .allocated = static_cast<double>(m.allocated),
             .reserved = static_cast<double>(m.reserved)};
   }
