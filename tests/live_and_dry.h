@@ -40,8 +40,10 @@ inline Recorded record(limpid::memory::Allocator& pool, limpid::memory::Allocato
   return out;
 }
 
-inline Recorded run_live(const Program& program, std::uint64_t capacity = 0) {
-  limpid::memory::Allocator pool(std::make_shared<limpid::memory::HostMemory>("cpu", capacity));
+inline Recorded run_live(const Program& program, const limpid::dry::Options& options = {}) {
+  const std::uint64_t capacity = options.capacity == limpid::dry::kUnlimited ? 0 : options.capacity;
+  limpid::memory::Allocator pool(std::make_shared<limpid::memory::HostMemory>("cpu", capacity), options.settings,
+                                 options.policy);
   limpid::PoolScope scope(pool);
   limpid::memory::Allocator& io_pool = limpid::memory::io_allocator();
   io_pool.empty_cache();
@@ -49,8 +51,8 @@ inline Recorded run_live(const Program& program, std::uint64_t capacity = 0) {
   return record(pool, io_pool, program);
 }
 
-inline Recorded run_dry(const Program& program, std::uint64_t capacity = 0) {
-  limpid::dry::Run run({.capacity = capacity ? capacity : limpid::dry::kUnlimited});
+inline Recorded run_dry(const Program& program, const limpid::dry::Options& options = {}) {
+  limpid::dry::Run run(options);
   limpid::dry::Placeholder anything(0);
   return record(run.pool(), run.io_pool(), program);
 }
@@ -92,11 +94,11 @@ inline void check_same(const Recorded& live, const Recorded& dry) {
 }
 
 // The program runs twice: it must start from nothing each time.
-inline void same_on_both(const Program& program, std::uint64_t capacity = 0) {
+inline void same_on_both(const Program& program, const limpid::dry::Options& options = {}) {
   const limpid::Generator generator = limpid::default_generator();
-  const Recorded live = run_live(program, capacity);
+  const Recorded live = run_live(program, options);
   limpid::default_generator() = generator;
-  const Recorded dry = run_dry(program, capacity);
+  const Recorded dry = run_dry(program, options);
   check_same(live, dry);
 }
 

@@ -233,7 +233,7 @@ TEST_CASE("a step that runs out of memory and is repeated in halves leaves the C
         }
         for (int i = 0; i < 2; i++) step(16);
       },
-      capacity);
+      {.capacity = capacity});
   REQUIRE(messages.size() == 2);
   CHECK(messages[0] == messages[1]);
 }

@@ -42,7 +42,8 @@ void check_predicted_is_live(const PlanSettings& s) {
   RehearsalResult results[2];
   int run = 0;
   limpid_test::same_on_both(
-      [&](memory::Allocator& pool, memory::Allocator& io_pool) { results[run++] = rehearse(s.run, pool, io_pool); });
+      [&](memory::Allocator& pool, memory::Allocator& io_pool) { results[run++] = rehearse(s.run, pool, io_pool); },
+      {.settings = s.allocator, .policy = s.policy});
   const RehearsalResult &live = results[0], dry = results[1];
   CHECK(live.memory.allocated == dry.memory.allocated);
   CHECK(live.memory.reserved == dry.memory.reserved);
@@ -140,6 +141,21 @@ TEST_CASE("momentum, clipping, label smoothing, drop-last, worker-less loading a
   s.run.train.optimizer = "rmsprop";
   s.run.train.epochs = 1;
   check_predicted_is_live(s);
+}
+
+TEST_CASE("predicted = live with the allocator's knobs turned") {
+  for (const std::string knobs : {"max_split_size_mb:20", "roundup_power2_divisions:[64:8,256:4,>:1]",
+                            "per_process_memory_fraction:0.5,garbage_collection_threshold:0.6"}) {
+    CAPTURE(knobs);
+    for (const Model& m : {kSmall[2], kSmall[4]}) {
+      PlanSettings s = plan_of(m.name, m.input, 24);
+      s.allocator = memory::parse_allocator_settings(knobs);
+      s.run.train.memory_cap = std::uint64_t{400} << 20;
+      s.run.samples = 60;
+      s.run.validation = 30;
+      check_predicted_is_live(s);
+    }
+  }
 }
 
 TEST_CASE("what is left out of an epoch changes nothing") {

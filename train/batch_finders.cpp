@@ -18,16 +18,16 @@ struct Trial {
   double reserved = 0;
 };
 
-class Device {
+class TrialRuns {
  public:
-  explicit Device(const PlanSettings& settings) : settings_(settings) {}
+  explicit TrialRuns(const PlanSettings& settings) : settings_(settings) {}
   Trial run(std::int64_t batch, FinderRow& row) {
     row.trials++;
     const Trial trial = look(batch);
     if (!trial.fits) row.ooms++;
     return trial;
   }
-  // Without a run on the device.
+  // Without counting it.
   Trial look(std::int64_t batch) {
     const Prediction p = predict(settings_, batch);
     if (!p.fits) return {};
@@ -48,16 +48,16 @@ std::int64_t whole(double batch) { return batch >= 1 ? static_cast<std::int64_t>
 
 // max batch = (free - fixed) / peak of one sample, from one run. One sample's peak holds the fixed part once more, and
 // what a second sample adds is not what the first one took.
-FinderRow rule_of_thumb(Device& device, double capacity) {
+FinderRow rule_of_thumb(TrialRuns& runs, double capacity) {
   FinderRow row{.name = "rule of thumb", .how = "(free - fixed) / peak at B=1"};
-  const Trial one = device.run(1, row);
+  const Trial one = runs.run(1, row);
   if (one.fits) row.answer = whole((capacity - one.before) / one.allocated);
   return row;
 }
 
-FinderRow two_point_fit(Device& device, double capacity) {
+FinderRow two_point_fit(TrialRuns& runs, double capacity) {
   FinderRow row{.name = "two-point fit", .how = "a line through the peaks at B=4 and B=8"};
-  const Trial four = device.run(4, row), eight = device.run(8, row);
+  const Trial four = runs.run(4, row), eight = runs.run(8, row);
   if (!four.fits || !eight.fits) return row;
   const double slope = (eight.allocated - four.allocated) / 4;
   if (slope > 0) row.answer = whole((capacity - (four.allocated - 4 * slope)) / slope);
@@ -66,13 +66,13 @@ FinderRow two_point_fit(Device& device, double capacity) {
 
 // utils/autobatch.py of YOLOv5: a line through the reserved bytes at five sizes, 80 % of what is free; the size before
 // the first failed one when the line says more; 16 outside 1..1024.
-FinderRow yolov5_fit(Device& device, double capacity) {
+FinderRow yolov5_fit(TrialRuns& runs, double capacity) {
   FinderRow row{.name = "YOLOv5 autobatch", .how = "a line through 1,2,4,8,16; 80 % of free; else 16"};
   constexpr std::int64_t kSizes[] = {1, 2, 4, 8, 16};
   double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0, before = 0;
   std::int64_t failed = -1;
   for (std::int64_t i = 0; i < 5; i++) {
-    const Trial t = device.run(kSizes[i], row);
+    const Trial t = runs.run(kSizes[i], row);
     if (!t.fits) {
       if (failed < 0) failed = i;
       continue;
@@ -93,19 +93,19 @@ FinderRow yolov5_fit(Device& device, double capacity) {
   return row;
 }
 
-FinderRow powers_of_two(Device& device) {
+FinderRow powers_of_two(TrialRuns& runs) {
   FinderRow row{.name = "powers of two", .how = "2, 4, 8, ... until out of memory"};
   for (std::int64_t batch = 2; batch <= (std::int64_t{1} << 20); batch *= 2) {
-    if (!device.run(batch, row).fits) break;
+    if (!runs.run(batch, row).fits) break;
     row.answer = batch;
   }
   return row;
 }
 
-FinderRow halving(Device& device, std::int64_t start) {
+FinderRow halving(TrialRuns& runs, std::int64_t start) {
   FinderRow row{.name = "halving", .how = concat("from ", start, ", halved on out of memory")};
   for (std::int64_t batch = start; batch >= 1; batch /= 2) {
-    if (!device.run(batch, row).fits) continue;
+    if (!runs.run(batch, row).fits) continue;
     row.answer = batch;
     break;
   }
@@ -140,12 +140,12 @@ FinderTable compare_finders(const PlanSettings& given, std::uint64_t capacity, s
     table.holes++;
     table.safe = batch - 1;
   }
-  Device device(settings);
+  TrialRuns runs(settings);
   const double room = static_cast<double>(capacity);
-  table.rows = {rule_of_thumb(device, room), two_point_fit(device, room), yolov5_fit(device, room),
-                powers_of_two(device), halving(device, start)};
+  table.rows = {rule_of_thumb(runs, room), two_point_fit(runs, room), yolov5_fit(runs, room), powers_of_two(runs),
+                halving(runs, start)};
   table.rows.push_back({.name = "limpid plan", .how = "dry scan", .answer = best.batch});
-  for (FinderRow& row : table.rows) row.fits = row.answer > 0 && device.look(row.answer).fits;
+  for (FinderRow& row : table.rows) row.fits = row.answer > 0 && runs.look(row.answer).fits;
   return table;
 }
 

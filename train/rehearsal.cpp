@@ -57,17 +57,15 @@ std::int64_t shortened(std::int64_t all, std::int64_t unit, std::int64_t full) {
   return std::min(all / unit, full) * unit + all % unit;
 }
 
-std::uint64_t mix(std::uint64_t a, std::uint64_t b) { return mix_key(a, b); }
-
 // Segments lie elsewhere on every device, so their order does not count; that of the blocks inside does.
 std::uint64_t layout_of(const memory::Allocator& pool) {
   std::uint64_t sum = 0;
   for (const memory::SegmentInfo& segment : pool.snapshot()) {
-    std::uint64_t hash = mix(segment.size, static_cast<std::uint64_t>(segment.pool));
+    std::uint64_t hash = mix_key(segment.size, static_cast<std::uint64_t>(segment.pool));
     for (const memory::BlockInfo& block : segment.blocks) {
-      hash = mix(hash, block.size);
-      hash = mix(hash,
-                 static_cast<std::uint64_t>(block.state) * memory::kRoleCount + static_cast<std::uint64_t>(block.role));
+      hash = mix_key(hash, block.size);
+      hash = mix_key(
+          hash, static_cast<std::uint64_t>(block.state) * memory::kRoleCount + static_cast<std::uint64_t>(block.role));
     }
     sum += hash;
   }
@@ -83,7 +81,7 @@ std::int64_t device_calls(const memory::Allocator& pool) {
 void apply_cap(std::uint64_t cap, memory::Allocator& pool, const memory::Allocator& io_pool) {
   if (cap == 0) return pool.set_capacity(0);
   const std::uint64_t io = io_pool.ledger().reserved, own = pool.ledger().reserved;
-  if (io + own >= cap) {  // nothing is left for a step
+  if (io >= cap || own > cap - io) {  // nothing is left for a step
     memory::OutOfMemoryInfo info;
     info.device = pool.device_name();
     info.requested = info.rounded = io + own;
