@@ -213,6 +213,7 @@ void add_plan(CLI::App& app, Action& action) {
   sub->add_option("--val-samples", r.validation, "Validation samples, evaluated after each epoch")->group("Data");
   sub->add_option("--test-samples", r.test, "Test samples: their loader has buffers too")->group("Data");
   sub->add_flag("--drop-last", t.drop_last, "Leave out the short last batch of an epoch")->group("Data");
+  sub->add_flag("--checkpoints", r.checkpoints, "The run has a folder: a checkpoint after each epoch")->group("Data");
   sub->add_option("--workers", t.workers, "Loader threads: 0 keeps one batch ready, others three")
       ->capture_default_str()
       ->group("Data");

@@ -24,15 +24,18 @@ void check_same_peak(const Json& train, const Json& plan) {
 }  // namespace
 
 TEST_CASE("limpid plan predicts what limpid train reports, with data set, loaders, validation and a short last batch") {
-  const auto train = limpid_command(
-      {"train", "--data",  "synthetic", "--input", "3x8x8", "--classes", "10", "--limit",     "65",  "--val-fraction",
-       "0.2",   "--model", "resnet20",  "--batch", "16",    "--epochs",  "2",  "--optimizer", "sgd", "--momentum",
-       "0.9",   "--clip",  "1",         "--quiet", "--json"});
+  limpid_test::TempFolder folder;
+  const auto train =
+      limpid_command({"train",        "--data",     "synthetic", "--input",        "3x8x8", "--classes",
+                      "10",           "--limit",    "65",        "--val-fraction", "0.2",   "--model",
+                      "resnet20",     "--batch",    "16",        "--epochs",       "2",     "--optimizer",
+                      "sgd",          "--momentum", "0.9",       "--clip",         "1",     "--out",
+                      folder / "run", "--quiet",    "--json"});
   REQUIRE(train.code == 0);
-  const auto plan = limpid_command({"plan", "--model",     "resnet20", "--input",       "3x8x8", "--batch",
-                                    "16",   "--samples",   "52",       "--val-samples", "13",    "--test-samples",
-                                    "2000", "--optimizer", "sgd",      "--momentum",    "0.9",   "--clip",
-                                    "1",    "--json"});
+  const auto plan = limpid_command({"plan", "--model",       "resnet20", "--input",       "3x8x8", "--batch",
+                                    "16",   "--samples",     "52",       "--val-samples", "13",    "--test-samples",
+                                    "2000", "--optimizer",   "sgd",      "--momentum",    "0.9",   "--clip",
+                                    "1",    "--checkpoints", "--json"});
   REQUIRE(plan.code == 0);
   check_same_peak(train.json(), plan.json());
 }
