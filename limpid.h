@@ -12,6 +12,7 @@
 
 #include <limpid/tensor/cpu/parallel.h>
 #include <limpid/tensor/creation.h>
+#include <limpid/tensor/dry.h>
 #include <limpid/tensor/random.h>
 #include <limpid/tensor/safetensors.h>
 #include <limpid/tensor/tensor.h>
@@ -58,10 +59,14 @@
 #include <limpid/data/synthetic.h>
 #include <limpid/data/transforms.h>
 
+#include <limpid/train/activation_ledger.h>
+#include <limpid/train/batch_finders.h>
 #include <limpid/train/checkpoint.h>
 #include <limpid/train/evaluate.h>
 #include <limpid/train/memory_report.h>
 #include <limpid/train/parts.h>
+#include <limpid/train/plan.h>
+#include <limpid/train/rehearsal.h>
 #include <limpid/train/run_folder.h>
 #include <limpid/train/settings.h>
 #include <limpid/train/trainer.h>

@@ -45,7 +45,7 @@ std::vector<NodeInfo> list_graph(const Tensor& root) {
       const Tensor& t = saved.peek();
       const Storage* storage = t.storage().get();
       std::uint64_t bytes = storage->bytes();
-      info.saved.push_back({what, t.describe(), bytes, storage});
+      info.saved.push_back({what, t.describe(), bytes, storage, t.shape(), t.dtype(), t.name()});
       if (storage->role() == memory::Role::saved && counted.insert(storage).second) info.saved_bytes += bytes;
     });
   }

@@ -12,8 +12,11 @@ namespace limpid {
 struct SavedInfo {
   std::string what;        // "x", "weight"
   std::string tensor;      // "f32[16,64,222,222] cpu"
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;           // of the storage
   const Storage* storage = nullptr;  // to recognise aliases
+  Shape shape;
+  DType dtype = DType::float32;
+  std::string label;                 // the tensor's own name ("conv1.weight"), mostly empty
 };
 struct NodeInfo {
   std::string name;    // "conv2d"

@@ -21,5 +21,6 @@ void add_predict(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 void add_summary(CLI::App& app, Action& action);
 void add_mem(CLI::App& app, Action& action);
+void add_plan(CLI::App& app, Action& action);
 
 }  // namespace limpid::cli

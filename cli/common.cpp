@@ -74,6 +74,12 @@ std::vector<std::int64_t> parse_input(const std::string& text) {
   return sizes;
 }
 
+std::string usual_input(const std::string& model) {
+  if (model == "seed" || model == "resnet50") return "3x224x224";
+  if (model == "mlp" || model == "lenet" || model == "lenet-bn") return "1x28x28";
+  return "3x32x32";
+}
+
 const std::atomic<bool>& stop_on_signals() {
   struct sigaction action {};
   action.sa_handler = on_stop_signal;

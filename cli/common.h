@@ -40,6 +40,9 @@ std::vector<std::string> data_search_paths();
 // "3x224x224" -> {3, 224, 224}; ArgumentError otherwise.
 std::vector<std::int64_t> parse_input(const std::string& text);
 
+// What each model is usually fed with, as text: "3x224x224".
+std::string usual_input(const std::string& model);
+
 // SIGINT, SIGTERM and SIGHUP set the flag, so that the run ends with a checkpoint. Another one, a second later or more,
 // ends the program at once.
 const std::atomic<bool>& stop_on_signals();

@@ -73,6 +73,7 @@ int run(int argc, char** argv) {
   add_predict(app, action);
   add_info(app, action);
   add_summary(app, action);
+  add_plan(app, action);
   add_mem(app, action);
   std::vector<std::string> words = words_of(argc, argv);
   if (!words.empty() && !words[0].starts_with("-")) {

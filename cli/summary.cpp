@@ -1,6 +1,7 @@
 // limpid summary: what a model costs, layer by layer.
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,8 @@
 #include <limpid/base/error.h>
 #include <limpid/nn/models/models.h>
 #include <limpid/nn/summary.h>
+#include <limpid/tensor/dry.h>
+#include <limpid/train/activation_ledger.h>
 
 #include "commands.h"
 #include "common.h"
@@ -18,23 +21,27 @@ namespace {
 struct SummaryOptions {
   std::string model = "lenet", input;
   std::int64_t batch = 1, classes = 10;
-  bool json = false;
+  bool saved = false, json = false;
 };
-
-// What each model is usually fed with.
-std::string usual_input(const std::string& model) {
-  if (model == "seed" || model == "resnet50") return "3x224x224";
-  if (model == "mlp" || model == "lenet" || model == "lenet-bn") return "1x28x28";
-  return "3x32x32";
-}
 
 int run(const SummaryOptions& o) {
   LIMPID_CHECK(o.batch >= 1, ArgumentError, "--batch must be at least 1, got ", o.batch);
   LIMPID_CHECK(o.classes >= 1, ArgumentError, "--classes must be at least 1, got ", o.classes);
   const Shape input(parse_input(o.input.empty() ? usual_input(o.model) : o.input));
+  dry::Run run;  // shapes and bytes are all that is asked for
   std::shared_ptr<nn::Module> model = nn::make_model(o.model, {.input = input, .classes = o.classes});
   const nn::ModelSummary s = nn::summary(*model, input, o.batch);
   std::fprintf(o.json ? stderr : stdout, "%s", nn::to_string(s).c_str());
+  std::optional<train::ActivationLedger> ledger;
+  if (o.saved) {
+    train::RehearsalSettings settings;
+    settings.train.model = o.model;
+    settings.train.input = input.vec();
+    settings.train.classes = o.classes;
+    settings.train.batch = o.batch;
+    ledger = train::activation_ledger(settings);
+    std::fprintf(o.json ? stderr : stdout, "\n%s", train::to_string(*ledger).c_str());
+  }
   if (!o.json) return kOk;
 
   nlohmann::ordered_json json;
@@ -64,6 +71,7 @@ int run(const SummaryOptions& o) {
                               {"saved_bytes_fixed", layer.saved_fixed},
                               {"flops_per_sample", layer.flops}});
   }
+  if (ledger) json["saved"] = nlohmann::ordered_json::parse(train::to_json(*ledger));
   print_json(json);
   return kOk;
 }
@@ -78,8 +86,12 @@ void add_summary(CLI::App& app, Action& action) {
   add_integer(*sub, "--batch", o->batch, "Batch size of the totals")->capture_default_str();
   sub->add_option("--input", o->input, "One sample, CxHxW; default: what the model is usually fed with");
   add_integer(*sub, "--classes", o->classes, "Outputs")->capture_default_str();
+  sub->add_flag("--saved", o->saved,
+                "Also every tensor kept for the backward pass: by which layer and why, bytes, aliases, life span");
   sub->add_flag("--json", o->json, "Last line on stdout: one JSON object");
-  sub->footer("Example:\n  limpid summary --model seed --batch 16 --input 3x224x224 --classes 10");
+  sub->footer(
+      "Examples:\n  limpid summary --model seed --batch 16 --input 3x224x224 --classes 10\n"
+      "  limpid summary --model lenet --batch 64 --saved");
   sub->callback([o, &action] { action = [o] { return run(*o); }; });
 }
 

@@ -62,7 +62,7 @@ void write_example(const Example& example, const ExampleSpec& spec, void* input,
 }
 
 Tensor empty_io(const Shape& shape, DType dtype, const std::string& name) {
-  PoolScope scope(memory::io_allocator());
+  PoolScope scope(io_allocator_for(default_device()));
   Tensor tensor = empty(shape, {.dtype = dtype, .role = memory::Role::io});
   tensor.set_name(name);
   return tensor;

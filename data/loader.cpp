@@ -32,11 +32,11 @@ Tensor tensor_on(const Ref<Storage>& storage, Shape sample_shape, std::int64_t r
   return Tensor(std::move(impl));
 }
 
-Ref<Storage> io_storage(std::int64_t rows, std::size_t row_bytes, const char* name) {
+Ref<Storage> io_storage(std::int64_t rows, std::size_t row_bytes, const char* name, Device device) {
   std::size_t bytes = 0;
   LIMPID_CHECK(!__builtin_mul_overflow(static_cast<std::size_t>(rows), row_bytes, &bytes) && bytes <= INT64_MAX,
                ArgumentError, "[loader] a batch of ", rows, " samples of ", row_bytes, " bytes overflows");
-  return Storage::create_in(memory::io_allocator(), bytes, kCpu, memory::Role::io, intern(name));
+  return Storage::create_in(io_allocator_for(device), bytes, device, memory::Role::io, intern(name));
 }
 
 // The exception being handled, with `context` in front of its text and its type kept. What is not limpid's own becomes
@@ -94,12 +94,13 @@ struct DataLoader::Engine {
       rows = std::min(options.batch_size, std::max<std::int64_t>(1, dataset.size()));
       for (Slot& slot : ring) allocate(slot, rows);
     }
+    if (device.is_dry()) return;  // there is nothing to fill
     for (int i = 0; i < options.num_workers; i++) threads.emplace_back([this] { run(); });
   }
 
   void allocate(Slot& slot, std::int64_t count) {
-    slot.x = io_storage(count, spec.input_bytes(), "loader.x");
-    slot.y = io_storage(count, spec.target_bytes(), "loader.y");
+    slot.x = io_storage(count, spec.input_bytes(), "loader.x", device);
+    slot.y = io_storage(count, spec.target_bytes(), "loader.y", device);
   }
 
   // ---- preparing samples (any thread)
@@ -270,9 +271,11 @@ struct DataLoader::Engine {
 
   void fill_here(Slot& slot) {
     if (slot.done == slot.count()) return;  // asked again after an error
-    PoolScope pool(memory::io_allocator());
-    fill_rows(slot, 0, slot.count(), epoch, own_scratch);
-    if (options.collate) collate(slot, position);
+    if (!device.is_dry()) {
+      PoolScope pool(memory::io_allocator());
+      fill_rows(slot, 0, slot.count(), epoch, own_scratch);
+      if (options.collate) collate(slot, position);
+    }
     slot.done = slot.count();
     filling = scheduled;
   }
@@ -281,6 +284,7 @@ struct DataLoader::Engine {
   const LoaderOptions& options;
   const ExampleSpec& raw_spec;  // of the data set
   const ExampleSpec& spec;      // after the transforms
+  const Device device = default_device().is_dry() ? default_device() : kCpu;  // of the ring
   std::vector<Slot> ring;
   std::int64_t rows = 0;
   std::vector<std::thread> threads;
@@ -328,7 +332,10 @@ DataLoader::DataLoader(DatasetPtr dataset, LoaderOptions options)
   LIMPID_CHECK(size > 0, DataError, "[loader] the data set is empty");
   LIMPID_CHECK(options_.sampler || !options_.drop_last || options_.batch_size <= size, DataError,
                "[loader] drop_last with batches of ", options_.batch_size, " leaves nothing of ", size, " examples");
+  LIMPID_CHECK(!(options_.collate && default_device().is_dry()), DeviceError,
+               "[loader] a dry run has no examples to collate");
   {
+    DeviceScope host(kCpu);  // an example is real, in a dry run too
     PoolScope pool(memory::io_allocator());
     raw_spec_ = dataset_->spec();
   }

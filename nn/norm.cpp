@@ -60,8 +60,9 @@ Tensor BatchNorm::forward(const Tensor& x) {
   }
   double momentum = options_.momentum.value_or(0);
   if (update) {
-    if (num_batches_tracked.device() == kCpu) {
-      std::int64_t seen = ++*num_batches_tracked.mutable_data<std::int64_t>();
+    const Device device = num_batches_tracked.device();
+    if (device == kCpu || device.is_dry()) {  // in place on the host; a dry count stays at its first batch
+      std::int64_t seen = device.is_dry() ? 1 : ++*num_batches_tracked.mutable_data<std::int64_t>();
       if (!options_.momentum) momentum = 1.0 / static_cast<double>(seen);
     } else {
       num_batches_tracked.add_(ones({}, {.dtype = int64, .device = num_batches_tracked.device()}));

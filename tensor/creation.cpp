@@ -21,11 +21,16 @@ TensorOptions without_grad(TensorOptions options) {
 // Blocks of four numbers that `numel` elements take from a generator.
 std::uint64_t blocks_for(std::int64_t numel) { return (static_cast<std::uint64_t>(numel) + 3) / 4; }
 
+// Where elements are written before they go to `device`: the CPU, or a dry device itself, where nothing is written.
+Device host_of(Device device) { return device.is_dry() ? device : kCpu; }
+
 // A tensor of T whose i-th element is value(i), cast and moved as `options` ask.
 template <class T, class Value>
 Tensor generated(Tensor out, const TensorOptions& options, Value value) {
-  T* data = out.mutable_data<T>();
-  for (std::int64_t i = 0; i < out.numel(); i++) data[i] = value(i);
+  if (!out.device().is_dry()) {
+    T* data = out.mutable_data<T>();
+    for (std::int64_t i = 0; i < out.numel(); i++) data[i] = value(i);
+  }
   out = raw::to_device(out, options.device);
   if (out.dtype() != options.dtype) {
     Tensor cast = empty(out.shape(), without_grad(options));
@@ -36,7 +41,7 @@ Tensor generated(Tensor out, const TensorOptions& options, Value value) {
 }
 template <class T, class Value>
 Tensor generated(std::int64_t count, const TensorOptions& options, Value value) {
-  return generated<T>(empty({count}, {.dtype = dtype_of<T>, .device = {}, .role = options.role}), options, value);
+  return generated<T>(empty({count}, {.dtype = dtype_of<T>, .device = host_of(options.device), .role = options.role}), options, value);
 }
 
 void check_floating(const char* op, DType dtype) {
@@ -46,6 +51,7 @@ void check_floating(const char* op, DType dtype) {
 }  // namespace
 
 const Kernels& kernels_for(Device device) {
+  if (device.is_dry()) return dry_kernels();
   LIMPID_CHECK(device.type == DeviceType::cpu, DeviceError, "[kernels] device ", device, " is not in this build; it has cpu");
   return cpu_kernels();
 }
@@ -64,7 +70,7 @@ Tensor from_vector(const std::vector<T>& values, const Shape& shape, const Tenso
   LIMPID_CHECK(static_cast<std::int64_t>(values.size()) == shape.numel(), ShapeError, "[from_vector] shape ", shape,
                " holds ", shape.numel(), " elements, the vector has ", values.size());
   constexpr DType kSource = std::is_same_v<T, bool> ? DType::boolean : dtype_of<T>;
-  Tensor out = empty(shape, {.dtype = kSource, .device = {}, .role = options.role});
+  Tensor out = empty(shape, {.dtype = kSource, .device = host_of(options.device), .role = options.role});
   return generated<T>(out, options, [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
 }
 template Tensor from_vector(const std::vector<double>&, const Shape&, const TensorOptions&);
@@ -108,13 +114,14 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape, const Te
                "[randint] expects low < high, less than 2^63 apart, got ", low, " and ", high);
   LIMPID_CHECK(is_floating(options.dtype) || (Scalar(low).fits(options.dtype) && Scalar(high - 1).fits(options.dtype)),
                ArgumentError, "[randint] integers in [", low, ", ", high, ") are not all values of ", options.dtype);
-  return generated<std::int64_t>(empty(shape, {.dtype = DType::int64, .device = {}, .role = options.role}), options,
+  return generated<std::int64_t>(empty(shape, {.dtype = DType::int64, .device = host_of(options.device), .role = options.role}), options,
                                  [&](std::int64_t) { return low + generator.below(range); });
 }
 
 Tensor randperm(std::int64_t n, Generator& generator) {
   LIMPID_CHECK(n >= 0, ArgumentError, "[randperm] n must not be negative, got ", n);
   Tensor out = arange(n);
+  if (out.device().is_dry()) return out;
   auto* values = out.mutable_data<std::int64_t>();
   for (std::int64_t i = n - 1; i > 0; i--) std::swap(values[i], values[generator.below(i + 1)]);  // Fisher-Yates
   return out;

@@ -12,7 +12,7 @@ namespace limpid {
 
 struct TensorOptions {
   DType dtype = DType::float32;
-  Device device = {};
+  Device device = default_device();
   bool requires_grad = false;
   memory::Role role = memory::Role::other;  // the row of the ledger
 };

@@ -165,5 +165,7 @@ struct Kernels {
 // The table of a device. DeviceError when this build has none.
 const Kernels& kernels_for(Device device);
 const Kernels& cpu_kernels();
+// The plan functions of the CPU with run entries that compute nothing (tensor/dry.h).
+const Kernels& dry_kernels();
 
 }  // namespace limpid

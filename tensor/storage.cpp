@@ -2,23 +2,34 @@
 
 #include <limpid/base/error.h>
 #include <limpid/memory/allocator.h>
+#include <limpid/tensor/dry.h>
 
 namespace limpid {
 
 namespace {
 thread_local memory::Allocator* scoped_pool = nullptr;
+thread_local Device scoped_device;
+}  // namespace
+
+PoolScope::PoolScope(memory::Allocator& pool) : former_(scoped_pool), former_device_(scoped_device) {
+  scoped_pool = &pool;
+  scoped_device = default_device();
+}
+PoolScope::~PoolScope() {
+  scoped_pool = former_;
+  scoped_device = former_device_;
 }
 
-PoolScope::PoolScope(memory::Allocator& pool) : former_(scoped_pool) { scoped_pool = &pool; }
-PoolScope::~PoolScope() { scoped_pool = former_; }
-
 memory::Allocator& allocator_for(Device device) {
+  if (device.is_dry()) return dry::pool();
   LIMPID_CHECK(device.type == DeviceType::cpu, DeviceError, "[allocate] device ", device, " is not in this build; it has cpu");
   return memory::host_allocator();
 }
 
+memory::Allocator& io_allocator_for(Device device) { return device.is_dry() ? dry::io_pool() : memory::io_allocator(); }
+
 Ref<Storage> Storage::create(std::size_t bytes, Device device, memory::Role role, NameId name) {
-  bool scoped = scoped_pool && device.type == DeviceType::cpu;
+  bool scoped = scoped_pool && device == scoped_device;
   return create_in(scoped ? *scoped_pool : allocator_for(device), bytes, device, role, name);
 }
 
@@ -42,6 +53,10 @@ Ref<Storage> Storage::wrap(void* data, std::size_t bytes, Device device, std::fu
   storage->pool_->add_external(bytes);
   storage->external_ = true;
   return storage;
+}
+
+void Storage::throw_dry() const {
+  LIMPID_THROW(DeviceError, "[data] ", bytes_, " bytes on ", device_, " have no contents: nothing was computed");
 }
 
 Storage::~Storage() {

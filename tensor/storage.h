@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 
+#include <limpid/base/macros.h>
 #include <limpid/base/names.h>
 #include <limpid/base/ref.h>
 #include <limpid/memory/role.h>
@@ -21,9 +22,11 @@ class Allocator;
 
 // The allocator of a device's tensors and workspaces. DeviceError when this build has no such device.
 memory::Allocator& allocator_for(Device device);
+// The pool of the data set and the loader on the host of that device: a dry device has one of its own.
+memory::Allocator& io_allocator_for(Device device);
 
-// While it lives, CPU storages created by this thread come from `pool`. A loader's threads use it, so that whatever a
-// user's data set creates stays out of the training pool.
+// While it lives, storages that this thread creates on its default device (the CPU, or dry:cpu in a dry run) come from
+// `pool`. A loader's threads use it, so that whatever a user's data set creates stays out of the training pool.
 class PoolScope {
  public:
   explicit PoolScope(memory::Allocator& pool);
@@ -33,6 +36,7 @@ class PoolScope {
 
  private:
   memory::Allocator* former_;
+  Device former_device_;
 };
 
 class Storage final : public RefCounted {
@@ -46,7 +50,11 @@ class Storage final : public RefCounted {
   static Ref<Storage> wrap(void* data, std::size_t bytes, Device device, std::function<void()> deleter);
   ~Storage() override;
 
-  void* data() const { return data_; }
+  // DeviceError on a dry device: there are no bytes.
+  void* data() const {
+    if (LIMPID_UNLIKELY(device_.is_dry())) throw_dry();
+    return data_;
+  }
   std::size_t bytes() const { return bytes_; }
   Device device() const { return device_; }
   std::uint32_t version() const { return version_; }
@@ -56,6 +64,8 @@ class Storage final : public RefCounted {
   void set_role(memory::Role role);
   void set_name(NameId name);
   NameId name() const;
+  // The allocator's record; null for no bytes and for memory of an outside owner.
+  const memory::Block* block() const { return block_; }
   // A tensor kept for backward counts as role `saved` for as long as at least one node keeps it; parameters, batches
   // and external memory stay what they are.
   void add_saved();
@@ -63,6 +73,7 @@ class Storage final : public RefCounted {
 
  private:
   Storage() = default;
+  [[noreturn]] void throw_dry() const;
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
   Device device_;

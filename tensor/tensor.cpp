@@ -1,8 +1,10 @@
 #include <limpid/tensor/tensor.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include <limpid/base/scope.h>
+#include <limpid/tensor/dry.h>
 #include <limpid/tensor/raw.h>
 
 namespace limpid {
@@ -43,12 +45,13 @@ MemoryFormat Tensor::suggested_format() const {
 
 double Tensor::item() const {
   LIMPID_CHECK(numel() == 1, ShapeError, "[item] expects a tensor of one element, got ", *this);
+  if (device().is_dry()) return dry::placeholder_for("item", *this);
   return visit_dtype(dtype(), [&]<class T>() { return static_cast<double>(*static_cast<const T*>(raw_data())); });
 }
 
 std::int64_t Tensor::item_int() const {
   LIMPID_CHECK(numel() == 1, ShapeError, "[item] expects a tensor of one element, got ", *this);
-  if (is_floating(dtype())) {
+  if (is_floating(dtype()) || device().is_dry()) {
     LIMPID_CHECK(std::fabs(item()) < 9.2e18, ArgumentError, "[item_int] ", item(), " is not a 64-bit integer (", *this, ")");
     return static_cast<std::int64_t>(item());
   }
@@ -59,6 +62,10 @@ template <class T>
 std::vector<T> Tensor::to_vector() const {
   Tensor plain = raw::contiguous(raw::detach(*this));
   std::vector<T> out(static_cast<std::size_t>(numel()));
+  if (device().is_dry()) {
+    std::fill(out.begin(), out.end(), static_cast<T>(dry::placeholder_for("to_vector", *this)));
+    return out;
+  }
   visit_dtype(dtype(), [&]<class S>() {
     const S* data = static_cast<const S*>(plain.raw_data());
     for (std::size_t i = 0; i < out.size(); i++) {

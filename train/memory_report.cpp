@@ -31,8 +31,10 @@ Json scope_json(const Scope& scope) {
 }  // namespace
 
 MemoryReport memory_report() {
-  const memory::Ledger compute = memory::host_allocator().ledger_at_peak();
-  const memory::Ledger io = memory::io_allocator().ledger_at_peak();
+  return memory_report(memory::host_allocator().ledger_at_peak(), memory::io_allocator().ledger_at_peak());
+}
+
+MemoryReport memory_report(const memory::Ledger& compute, const memory::Ledger& io) {
   MemoryReport report;
   for (std::size_t i = 0; i < report.roles.size(); i++) report.roles[i] = compute.live[i] + io.live[i];
   report.rounding = compute.rounding + compute.slack + io.rounding + io.slack;

@@ -29,6 +29,8 @@ struct MemoryReport {
 };
 
 MemoryReport memory_report();
+// The same of any two pools, from their ledgers at the peak.
+MemoryReport memory_report(const memory::Ledger& compute, const memory::Ledger& io);
 // "step 12, forward, conv2d in conv2": the instant of the peak.
 std::string describe_instant(const Scope& scope);
 // One line a role.

@@ -6,7 +6,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <limpid/autograd/functions.h>
 #include <limpid/base/format.h>
 #include <limpid/base/scope.h>
 #include <limpid/memory/allocator.h>
@@ -14,6 +13,7 @@
 #include <limpid/optim/clip_grad.h>
 #include <limpid/tensor/cpu/parallel.h>
 #include <limpid/tensor/random.h>
+#include <limpid/train/micro_batch.h>
 
 namespace limpid::train {
 namespace {
@@ -138,25 +138,10 @@ StepRecord Trainer::train_step(const data::Batch& batch) {
   record.samples = batch.size();
   record.lr = optimizer_->lr();
   optimizer_->zero_grad();
-  {
-    Tensor logits, loss;
-    {
-      PhaseScope phase(Phase::forward);
-      logits = model()(batch.x);
-      loss = cross_entropy(logits, batch.y, {.label_smoothing = settings_.label_smoothing});
-    }
-    {
-      PhaseScope phase(Phase::backward);
-      loss.backward();
-    }
-    record.loss = unsigned_nan(loss.item());
-    const std::vector<std::int64_t> predicted = predicted_classes(logits);
-    const std::vector<std::int64_t> truth = batch.y.to_vector<std::int64_t>();
-    std::int64_t correct = 0;
-    for (std::size_t i = 0; i < truth.size(); i++) correct += truth[i] == predicted[i];
-    record.accuracy = static_cast<double>(correct) / static_cast<double>(record.samples);
-    state_.epoch_correct += correct;
-  }
+  const MicroBatchResult result = run_micro_batch(model(), batch, settings_.label_smoothing);
+  record.loss = unsigned_nan(result.loss);
+  record.accuracy = static_cast<double>(result.correct) / static_cast<double>(record.samples);
+  state_.epoch_correct += result.correct;
   {
     PhaseScope phase(Phase::optimizer);
     if (settings_.clip > 0) optim::clip_grad_norm_(parameters_list_, settings_.clip);

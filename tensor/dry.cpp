@@ -1,0 +1,126 @@
+#include <limpid/tensor/dry.h>
+
+#include <mutex>
+#include <vector>
+
+#include <limpid/base/error.h>
+#include <limpid/memory/simulated_memory.h>
+#include <limpid/tensor/kernels.h>
+
+namespace limpid {
+namespace dry {
+namespace {
+
+thread_local Run* current_run = nullptr;
+thread_local const double* current_placeholder = nullptr;
+
+std::unique_ptr<memory::Allocator> make_pool(const char* name, const Options& options) {
+  return std::make_unique<memory::Allocator>(std::make_shared<memory::SimulatedMemory>(options.capacity, name),
+                                             options.settings, options.policy);
+}
+
+// Blocks of living tensors point into their pool: it stays for good then.
+void let_go(std::unique_ptr<memory::Allocator>& pool) {
+  static std::mutex mutex;
+  static auto* kept = new std::vector<std::unique_ptr<memory::Allocator>>;
+  if (pool->ledger().live_total == 0) return;
+  std::lock_guard guard(mutex);
+  kept->push_back(std::move(pool));
+}
+
+}  // namespace
+
+Run::Run(const Options& options)
+    : pool_(make_pool("dry:cpu", options)),
+      io_pool_(make_pool("dry:cpu (io)", {})),
+      device_(kDryCpu),
+      former_(current_run) {
+  current_run = this;
+}
+
+Run::~Run() {
+  current_run = former_;
+  let_go(pool_);
+  let_go(io_pool_);
+}
+
+memory::Allocator& pool() {
+  if (current_run) return current_run->pool();
+  static memory::Allocator* unlimited = make_pool("dry:cpu", {}).release();
+  return *unlimited;
+}
+
+memory::Allocator& io_pool() {
+  if (current_run) return current_run->io_pool();
+  static memory::Allocator* unlimited = make_pool("dry:cpu (io)", {}).release();
+  return *unlimited;
+}
+
+Placeholder::Placeholder(double value) : former_(current_placeholder), value_(value) { current_placeholder = &value_; }
+Placeholder::~Placeholder() { current_placeholder = former_; }
+
+double placeholder_for(const char* op, const Tensor& tensor) {
+  LIMPID_CHECK(current_placeholder, DeviceError, "[", op, "] ", tensor,
+               " has no value: nothing was computed; declare a dry::Placeholder for what the code is to read");
+  return *current_placeholder;
+}
+
+}  // namespace dry
+
+// ---- kernels
+
+namespace {
+
+// What a run entry writes gets a new version, so that an overwritten saved tensor is noticed in a dry run too.
+void written(Tensor& out) {
+  if (out.defined()) out.storage()->bump_version();
+}
+void written(std::span<Tensor> outs) {
+  for (Tensor& out : outs) written(out);
+}
+void written(std::span<OptimChunk> chunks) {
+  for (OptimChunk& chunk : chunks) {
+    written(chunk.param);
+    for (Tensor* state : {&chunk.state0, &chunk.state1, &chunk.state2}) written(*state);
+  }
+}
+template <class Input>
+void written(const Input&) {}
+
+// Replaces a run entry; an optional one that the device lacks stays absent. What reads back says "all finite" and 0.
+template <class Result, class... Args>
+void silence(Result (*&entry)(Args...)) {
+  if (!entry) return;
+  entry = [](Args... args) -> Result {
+    (written(args), ...);
+    if constexpr (std::is_same_v<Result, bool>) {
+      return true;
+    } else if constexpr (!std::is_void_v<Result>) {
+      return Result();
+    }
+  };
+}
+
+// The plan functions stay as they are. An entry forgotten here would run for real and throw: dry storages have no data.
+Kernels silenced(Kernels k, const char* device) {
+  k.device = device;
+  auto all = [](auto&... entries) { (silence(entries), ...); };
+  all(k.fill, k.copy, k.flip, k.unary, k.unary_grad, k.binary, k.binary_grad, k.compare, k.where, k.add_scaled,
+      k.is_finite, k.all_finite, k.reduce, k.arg_reduce, k.gather, k.scatter_add, k.index_select, k.index_add,
+      k.one_hot, k.matmul, k.conv2d, k.conv2d_backward_input, k.conv2d_backward_weight, k.conv2d_backward_bias,
+      k.max_pool2d, k.max_pool2d_backward, k.avg_pool2d, k.avg_pool2d_backward, k.adaptive_avg_pool2d,
+      k.adaptive_avg_pool2d_backward, k.batch_norm_statistics, k.batch_norm_combine, k.batch_norm_apply,
+      k.batch_norm_backward_reduce, k.batch_norm_backward_apply, k.row_norm, k.row_norm_backward, k.softmax,
+      k.softmax_backward, k.cross_entropy, k.cross_entropy_backward, k.uniform, k.normal, k.dropout, k.sgd, k.adam,
+      k.rmsprop, k.sum_of_squares, k.scale);
+  return k;
+}
+
+}  // namespace
+
+const Kernels& dry_kernels() {
+  static const Kernels table = silenced(cpu_kernels(), "dry:cpu");
+  return table;
+}
+
+}  // namespace limpid

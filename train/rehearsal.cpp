@@ -1,0 +1,219 @@
+#include <limpid/train/rehearsal.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include <limpid/base/scope.h>
+#include <limpid/data/loader.h>
+#include <limpid/nn/models/models.h>
+#include <limpid/optim/clip_grad.h>
+#include <limpid/optim/optimizer.h>
+#include <limpid/tensor/random.h>
+#include <limpid/train/evaluate.h>
+#include <limpid/train/micro_batch.h>
+
+namespace limpid::train {
+namespace {
+
+constexpr std::int64_t kEpochs = 2;         // the second finds what the first one's validation left behind
+constexpr std::int64_t kFullEvalSteps = 2;  // as full_steps, for validation
+
+// Samples of zeros, labelled in turn.
+class BlankDataset final : public data::Dataset {
+ public:
+  BlankDataset(std::int64_t size, Shape input, std::int64_t classes)
+      : size_(size), input_(std::move(input)), classes_(classes) {}
+  std::int64_t size() const override { return size_; }
+  data::Example get(std::int64_t index) const override { return {zeros(input_), index % classes_, {}}; }
+  data::ExampleSpec spec() const override { return {input_, DType::float32, {}, DType::int64}; }
+  void write(std::int64_t index, const data::ExampleSpec& spec, void* input, void* target) const override {
+    std::memset(input, 0, spec.input_bytes());
+    const std::int64_t label = index % classes_;
+    std::memcpy(target, &label, sizeof label);
+  }
+  std::int64_t num_classes() const override { return classes_; }
+
+ private:
+  std::int64_t size_;
+  Shape input_;
+  std::int64_t classes_;
+};
+
+// The thread's records as they were.
+class Restore {
+ public:
+  Restore() : scope_(current_scope()), random_(random_state()) {}
+  ~Restore() { random_state() = random_; }
+  Restore(const Restore&) = delete;
+  Restore& operator=(const Restore&) = delete;
+
+ private:
+  ScopeGuard scope_;
+  RandomState random_;
+};
+
+// The samples that stand for `all`: at most `full` whole units of `unit` samples, and the rest that fills none.
+std::int64_t shortened(std::int64_t all, std::int64_t unit, std::int64_t full) {
+  return std::min(all / unit, full) * unit + all % unit;
+}
+
+// Segments lie elsewhere on every device, so their order does not count; that of the blocks inside does.
+std::uint64_t layout_of(const memory::Allocator& pool) {
+  std::uint64_t sum = 0;
+  for (const memory::SegmentInfo& segment : pool.snapshot()) {
+    std::uint64_t hash = mix_key(segment.size, static_cast<std::uint64_t>(segment.pool));
+    for (const memory::BlockInfo& block : segment.blocks) {
+      hash = mix_key(hash, block.size);
+      hash = mix_key(
+          hash, static_cast<std::uint64_t>(block.state) * memory::kRoleCount + static_cast<std::uint64_t>(block.role));
+    }
+    sum += hash;
+  }
+  return sum;
+}
+
+std::int64_t device_calls(const memory::Allocator& pool) {
+  const memory::Stats stats = pool.stats();
+  return stats.num_device_alloc + stats.num_device_free;
+}
+
+// As the trainer does: the compute pool gets what data set and loaders leave.
+void apply_cap(std::uint64_t cap, memory::Allocator& pool, const memory::Allocator& io_pool) {
+  if (cap == 0) return pool.set_capacity(0);
+  const std::uint64_t io = io_pool.ledger().reserved, own = pool.ledger().reserved;
+  if (io >= cap || own > cap - io) {  // nothing is left for a step
+    memory::OutOfMemoryInfo info;
+    info.device = pool.device_name();
+    info.requested = info.rounded = io + own;
+    info.reserved = io + own;
+    info.live = pool.ledger().allocated() + io_pool.ledger().allocated();
+    info.capacity = cap;
+    info.name = "the model and the loaders";
+    throw memory::OutOfMemoryError(std::move(info));
+  }
+  pool.set_capacity(cap - io);
+}
+
+std::optional<std::int64_t> find_steady_step(const std::vector<RehearsalStep>& steps) {
+  std::vector<const RehearsalStep*> full;
+  for (const RehearsalStep& s : steps) {
+    if (s.epoch == 0 && s.full) full.push_back(&s);
+  }
+  // Backwards from the last one, as long as nothing differs.
+  std::size_t first = full.size();
+  while (first > 0 && full[first - 1]->layout == full.back()->layout) first--;
+  if (full.size() - first < 2 || full.back()->device_calls > 0) return std::nullopt;
+  return full[first]->step;
+}
+
+}  // namespace
+
+void check(const RehearsalSettings& s) {
+  check(s.train);
+  auto at_least = [](const char* name, std::int64_t value, std::int64_t least) {
+    LIMPID_CHECK(value >= least, ArgumentError, "[plan] ", name, " must be at least ", least, ", got ", value);
+  };
+  LIMPID_CHECK(s.train.input.size() == 3, ArgumentError,
+               "[plan] needs the size of one sample (channels, height, width)");
+  at_least("classes", s.train.classes, 1);
+  at_least("accumulate", s.accumulate, 1);
+  at_least("samples", s.samples, 0);
+  at_least("validation samples", s.validation, 0);
+  at_least("test samples", s.test, 0);
+  at_least("full steps", s.full_steps, 1);
+  LIMPID_CHECK(s.samples == 0 || !s.train.drop_last || s.samples >= s.train.batch, ArgumentError,
+               "[plan] with drop-last no batch is left: ", s.samples, " samples, batch ", s.train.batch);
+}
+
+RehearsalResult rehearse(const RehearsalSettings& s, memory::Allocator& pool, memory::Allocator& io_pool) {
+  check(s);
+  Restore restore;
+  const Shape input(s.train.input);
+  const Device device = default_device();
+  std::vector<Ref<Storage>> resident;
+  for (std::uint64_t bytes : s.resident)
+    resident.push_back(Storage::create_in(io_pool, bytes, device, memory::Role::io, intern("dataset")));
+
+  const std::shared_ptr<nn::Module> model =
+      s.model ? s.model()
+              : nn::make_model(s.train.model, {.input = input, .classes = s.train.classes, .seed = s.train.seed});
+
+  auto make_loader = [&](std::int64_t samples, bool training) {
+    data::LoaderOptions options;
+    options.batch_size = s.train.batch;
+    options.drop_last = training && s.train.drop_last;
+    options.num_workers = static_cast<int>(s.train.workers);
+    return std::make_unique<data::DataLoader>(std::make_shared<BlankDataset>(samples, input, s.train.classes), options);
+  };
+  const std::int64_t window = s.train.batch * s.accumulate;
+  const std::int64_t samples = s.samples ? shortened(s.samples, window, s.full_steps) : window * s.full_steps;
+  const auto loader = make_loader(samples, true);
+  std::unique_ptr<data::DataLoader> validation, test;
+  if (s.validation) validation = make_loader(shortened(s.validation, s.train.batch, kFullEvalSteps), false);
+  if (s.test) test = make_loader(shortened(s.test, s.train.batch, 1), false);
+
+  pool.empty_cache();
+  pool.reset_peak_stats();
+  io_pool.reset_peak_stats();
+  apply_cap(s.train.memory_cap, pool, io_pool);
+
+  model->name_tree();
+  const std::vector<Tensor> parameters = model->parameters();
+  const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(s.train, parameters);
+  model->train();
+
+  RehearsalResult result;
+  result.parameters = model->num_parameters();
+  std::int64_t step = 0;
+  for (std::int64_t epoch = 0; epoch < std::min(s.train.epochs, kEpochs); epoch++) {
+    loader->set_epoch(epoch);
+    const std::vector<std::int64_t> sizes = loader->batch_sizes();
+    const std::int64_t batches = static_cast<std::int64_t>(sizes.size());
+    std::int64_t in_window = 0, done = 0, calls = 0;
+    for (const data::Batch& batch : *loader) {
+      const std::int64_t micro = batch.position % s.accumulate;
+      if (micro == 0) {
+        in_window = done = 0;
+        for (std::int64_t i = batch.position; i < std::min(batches, batch.position + s.accumulate); i++)
+          in_window += sizes[static_cast<std::size_t>(i)];
+        set_step(static_cast<std::uint32_t>(step));
+        calls = device_calls(pool);
+      }
+      set_micro_batch(static_cast<std::uint32_t>(micro));
+      begin_micro_batch(static_cast<std::uint64_t>(step), done);
+      if (micro == 0) optimizer->zero_grad();
+      run_micro_batch(*model, batch, s.train.label_smoothing,
+                      static_cast<double>(batch.size()) / static_cast<double>(in_window));
+      done += batch.size();
+      if (done < in_window) continue;
+      {
+        PhaseScope phase(Phase::optimizer);
+        if (s.train.clip > 0) optim::clip_grad_norm_(parameters, s.train.clip);
+        optimizer->step();
+      }
+      set_micro_batch(0);
+      const memory::Ledger now = pool.ledger();
+      result.steps.push_back({.step = step++,
+                              .epoch = epoch,
+                              .samples = in_window,
+                              .full = in_window == window,
+                              .allocated = now.allocated(),
+                              .reserved = now.reserved,
+                              .device_calls = device_calls(pool) - calls,
+                              .layout = layout_of(pool)});
+    }
+    if (validation) evaluate(*model, *validation, s.train.classes);
+    if (s.checkpoints) {
+      const optim::OptimizerState state = optimizer->state_dict();  // the step counts become tensors
+    }
+  }
+  optimizer->zero_grad();
+  const memory::Ledger peak = pool.ledger_at_peak();
+  result.memory = memory_report(peak, io_pool.ledger_at_peak());
+  result.live_peak = peak.peak_live;
+  result.stats = pool.stats();
+  result.steady_step = find_steady_step(result.steps);
+  return result;
+}
+
+}  // namespace limpid::train
