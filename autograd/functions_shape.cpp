@@ -140,9 +140,10 @@ Tensor flip(const Tensor& x, const std::vector<std::int64_t>& dims) {
 
 Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, double value) {
   OpScope scope(LIMPID_OP("pad"));
+  Tensor out = raw::pad(x, pads, value);  // checks the pads: only then may they be negated
   std::vector<std::int64_t> inverse = pads;
   for (std::int64_t& p : inverse) p = -p;
-  return record_simple(LIMPID_OP("pad"), x, raw::pad(x, pads, value), PadBack{std::move(inverse)});
+  return record_simple(LIMPID_OP("pad"), x, std::move(out), PadBack{std::move(inverse)});
 }
 
 namespace {

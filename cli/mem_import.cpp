@@ -11,6 +11,7 @@
 #include <limpid/memory/trace_file.h>
 #include <limpid/memory/trace_import.h>
 
+#include "common.h"
 #include "mem.h"
 
 namespace limpid::cli {
@@ -57,7 +58,7 @@ void add_mem_import(CLI::App& mem, Action& action) {
   auto o = std::make_shared<ImportOptions>();
   add_mem_options(*sub, *o, false);
   sub->add_option("-o,--output", o->out, "The trace to write: .bin or .jsonl")->required();
-  sub->add_option("--device", o->device, "PyTorch snapshots: which device; default: the one with most events");
+  add_integer(*sub, "--device", o->device, "PyTorch snapshots: which device; default: the one with most events");
   sub->footer(
       "Examples:\n"
       "  limpid mem import snapshot.pickle -o trace.bin\n"

@@ -12,6 +12,7 @@
 #include <limpid/base/format.h>
 #include <limpid/memory/strip.h>
 
+#include "common.h"
 #include "mem.h"
 
 namespace limpid::cli {
@@ -87,8 +88,8 @@ void add_mem_strip(CLI::App& mem, Action& action) {
   auto o = std::make_shared<StripCommand>();
   add_mem_options(*sub, *o, true);
   sub->add_option("--policy", o->policy, "Under which policy; default: the trace's own");
-  sub->add_option("--width", o->strip.width, "Columns of the map")->capture_default_str();
-  sub->add_option("--height", o->strip.height, "Rows of the map")->capture_default_str();
+  add_integer(*sub, "--width", o->strip.width, "Columns of the map")->capture_default_str();
+  add_integer(*sub, "--height", o->strip.height, "Rows of the map")->capture_default_str();
   sub->add_flag("--ascii", o->ascii, "Plain characters, also where the locale has more");
   sub->footer("Example:\n  limpid mem strip run --policy native --width 120");
   sub->callback([o, &action] { action = [o] { return run(*o); }; });

@@ -199,22 +199,22 @@ void add_plan(CLI::App& app, Action& action) {
   train::TrainSettings& t = r.train;
   sub->add_option("--model", t.model, "mlp, seed, lenet, lenet-bn, resnet9, resnet20, resnet18, resnet50")
       ->capture_default_str();
-  sub->add_option("--batch", t.batch, "Samples a step, or a micro-batch")->capture_default_str();
+  add_integer(*sub, "--batch", t.batch, "Samples a step, or a micro-batch")->capture_default_str();
   sub->add_option("--input", o->input, "One sample, CxHxW; default: what the model is usually fed with");
-  sub->add_option("--classes", t.classes, "Outputs (0 = 10)");
+  add_integer(*sub, "--classes", t.classes, "Outputs (0 = 10)");
   sub->add_option("--optimizer", t.optimizer, "adam, adamw, sgd or rmsprop")->capture_default_str();
   sub->add_option("--momentum", t.momentum, "Of sgd and rmsprop: one more state");
   sub->add_option("--clip", t.clip, "Gradient clipping (0 = off)");
-  sub->add_option("--accumulate", r.accumulate, "Micro-batches of --batch samples a step")->capture_default_str();
+  add_integer(*sub, "--accumulate", r.accumulate, "Micro-batches of --batch samples a step")->capture_default_str();
   sub->add_option("--data", o->data, "fashion-mnist, mnist or cifar10: their sizes, halves and bytes in memory")
       ->group("Data");
-  sub->add_option("--samples", r.samples, "Training samples of an epoch: fixes the short last batch (0 = none)")
+  add_integer(*sub, "--samples", r.samples, "Training samples of an epoch: fixes the short last batch (0 = none)")
       ->group("Data");
-  sub->add_option("--val-samples", r.validation, "Validation samples, evaluated after each epoch")->group("Data");
-  sub->add_option("--test-samples", r.test, "Test samples: their loader has buffers too")->group("Data");
+  add_integer(*sub, "--val-samples", r.validation, "Validation samples, evaluated after each epoch")->group("Data");
+  add_integer(*sub, "--test-samples", r.test, "Test samples: their loader has buffers too")->group("Data");
   sub->add_flag("--drop-last", t.drop_last, "Leave out the short last batch of an epoch")->group("Data");
   sub->add_flag("--checkpoints", r.checkpoints, "The run has a folder: a checkpoint after each epoch")->group("Data");
-  sub->add_option("--workers", t.workers, "Loader threads: 0 keeps one batch ready, others three")
+  add_integer(*sub, "--workers", t.workers, "Loader threads: 0 keeps one batch ready, others three")
       ->capture_default_str()
       ->group("Data");
   sub->add_option("--capacity", o->capacity, "Memory of the run, e.g. 8GiB, as limpid train --memory-cap")
