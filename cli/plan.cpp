@@ -8,6 +8,7 @@
 
 #include <limpid/base/error.h>
 #include <limpid/base/format.h>
+#include <limpid/memory/policies.h>
 #include <limpid/train/batch_finders.h>
 #include <limpid/train/plan.h>
 
@@ -43,11 +44,6 @@ const KnownData* known_data(const std::string& name) {
                "; for others give --input, --classes and --samples");
 }
 
-memory::PolicyFactory policy_of(const std::string& name) {
-  LIMPID_CHECK(name == "native", ArgumentError, "--policy: this build has native, got ", name);
-  return memory::make_native_policy;
-}
-
 std::pair<std::int64_t, std::int64_t> parse_range(const std::string& text) {
   std::int64_t first = 0, last = 0;
   const char* end = text.data() + text.size();
@@ -78,7 +74,7 @@ train::PlanSettings settings_of(const PlanOptions& o) {
   if (!o.input.empty()) run.train.input = parse_input(o.input);
   if (run.train.input.empty()) run.train.input = parse_input(usual_input(run.train.model));
   if (run.train.classes == 0) run.train.classes = 10;
-  s.policy = policy_of(o.policy);
+  s.policy = memory::policy_named(o.policy);
   s.allocator = memory::parse_allocator_settings(o.alloc_conf);
   train::check(run);
   return s;
@@ -225,7 +221,7 @@ void add_plan(CLI::App& app, Action& action) {
   sub->add_option("--other", o->other, "With --card: driver context and other programs")
       ->capture_default_str()
       ->group("Memory");
-  sub->add_option("--policy", o->policy, "Allocation policy of the compute pool")
+  sub->add_option("--policy", o->policy, "Allocation policy of the compute pool: native, expandable, stitch, bfc, ...")
       ->capture_default_str()
       ->group("Memory");
   sub->add_option("--alloc-conf", o->alloc_conf, "Its knobs, e.g. max_split_size_mb:64")->group("Memory");

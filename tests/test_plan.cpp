@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include <limpid/data/split.h>
+#include <limpid/memory/policies.h>
 #include <limpid/nn/models/models.h>
 #include <limpid/nn/summary.h>
 #include <limpid/train/activation_ledger.h>
@@ -145,7 +146,7 @@ TEST_CASE("momentum, clipping, label smoothing, drop-last, worker-less loading a
 
 TEST_CASE("predicted = live with the allocator's knobs turned") {
   for (const std::string knobs : {"max_split_size_mb:20", "roundup_power2_divisions:[64:8,256:4,>:1]",
-                            "per_process_memory_fraction:0.5,garbage_collection_threshold:0.6"}) {
+                                  "per_process_memory_fraction:0.5,garbage_collection_threshold:0.6"}) {
     CAPTURE(knobs);
     for (const Model& m : {kSmall[2], kSmall[4]}) {
       PlanSettings s = plan_of(m.name, m.input, 24);
@@ -153,6 +154,22 @@ TEST_CASE("predicted = live with the allocator's knobs turned") {
       s.run.train.memory_cap = std::uint64_t{400} << 20;
       s.run.samples = 60;
       s.run.validation = 30;
+      check_predicted_is_live(s);
+    }
+  }
+}
+
+TEST_CASE("predicted = live under every policy") {
+  for (const memory::PolicyEntry& policy : memory::policies()) {
+    const std::string name = policy.name;
+    CAPTURE(name);
+    for (const Model& m : {kSmall[2], kSmall[5]}) {
+      PlanSettings s = plan_of(m.name, m.input, 33);
+      s.policy = policy.make;
+      s.run.samples = 150;
+      s.run.validation = 40;
+      s.run.accumulate = 2;
+      s.run.full_steps = 2;
       check_predicted_is_live(s);
     }
   }
