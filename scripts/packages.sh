@@ -47,6 +47,7 @@ BUILD_PACKAGES=(
 TEST_PACKAGES=(
   "doctest-dev: the test framework"
   "libonnx-testdata: operator cases made by others, an independent oracle"
+  "ccache: compiles the library once for all rungs"
   "chromium: opens the pages of limpid mem view"
   "python3: drives it"
 )

@@ -299,7 +299,7 @@ def use_colours_and_themes(page, options):
 
 def use_two(page):
     s = page.state()
-    check([c["policy"] for c in s["columns"]] == ["native", "nosplit"], "two policies stand side by side")
+    check([c["policy"] for c in s["columns"]] == ["native", "expandable"], "two policies stand side by side")
     check(s["columns"][0]["events"] == s["columns"][1]["events"], "both have the same events")
     check(s["columns"][0]["peak"]["live"] == s["columns"][1]["peak"]["live"], "both have the same live bytes")
     boxes = [map_box(page.browser, c) for c in (0, 1)]
@@ -403,7 +403,7 @@ def main():
         use_colours_and_themes(page, options)
         use_the_map(page)
         page.finish()
-        page = Page(browser, options, "two", trace("train"), "--policy", "native,nosplit")
+        page = Page(browser, options, "two", trace("train"), "--policy", "native,expandable")
         if options.images:
             browser.screenshot(os.path.join(options.images, "mem_view_policies.png"))
         use_two(page)
