@@ -1,19 +1,17 @@
 #include <limpid/memory/allocator.h>
 
 #include <algorithm>
-#include <map>
 #include <mutex>
-#include <tuple>
 
 #include <limpid/base/error.h>
 #include <limpid/memory/host_memory.h>
+#include <limpid/memory/verdict.h>
 
 namespace limpid::memory {
 namespace {
 
 // Requests from here on cannot be rounded without overflow; no device has that much.
 constexpr std::size_t kMaxRequest = std::size_t{1} << 60;
-constexpr std::size_t kMaxHolders = 8;
 
 // What host_allocator() will be made of. A function's static, because statics of other files may ask for tensors.
 struct HostPool {
@@ -136,6 +134,7 @@ void Allocator::apply_limit() {
 
 void Allocator::after_device_call() {
   books_.device_changed = false;
+  books_.device_refused = 0;
   books_.note_reserved_peak();
 }
 
@@ -169,25 +168,9 @@ void Allocator::out_of_memory(std::size_t bytes, Role role, NameId name, StreamI
   info.role = role;
   info.name = name_of(name);
   info.scope = current_scope();
-  std::map<std::pair<Role, NameId>, Holder> holders;
-  policy_->for_each_segment([&](const Segment& segment) {
-    for (const Block* b = segment.first; b != segment.end; b = b->next) {
-      if (b->state == BlockState::free) info.largest_free = std::max<std::uint64_t>(info.largest_free, b->size);
-      if (b->state != BlockState::allocated) continue;
-      NameId label = b->name ? b->name : b->module ? b->module : b->op;
-      Holder& holder = holders[{b->role, label}];
-      holder.bytes += b->requested;
-      holder.count++;
-    }
-  });
-  for (auto& [key, holder] : holders) {
-    holder.role = key.first;
-    holder.name = name_of(key.second);
-    info.holders.push_back(holder);
-  }
-  std::stable_sort(info.holders.begin(), info.holders.end(),
-                   [](const Holder& a, const Holder& b) { return a.bytes > b.bytes; });
-  if (info.holders.size() > kMaxHolders) info.holders.resize(kMaxHolders);
+  info.device_asked = books_.device_refused;
+  judge(info, *policy_, rows, stream);
+  look_back(info, name, books_.trace);
   after();
   throw OutOfMemoryError(std::move(info));
 }

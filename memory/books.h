@@ -105,6 +105,8 @@ class Books {
     metric(Metric::active_bytes).sub(pool, static_cast<std::int64_t>(size));
     metric(Metric::requested_bytes).sub(pool, static_cast<std::int64_t>(requested));
   }
+  // The device or the limit said no.
+  void refused(std::size_t bytes) { device_refused = bytes; }
   void retried(std::size_t segment_bytes, StreamId stream) {
     retries++;
     trace.append(TraceKind::retry, 0, segment_bytes, Role::other, 0, stream, current_scope());
@@ -162,6 +164,7 @@ class Books {
   Stat oversize_segments;
   std::int64_t retries = 0, ooms = 0, syncs = 0, device_allocs = 0, device_frees = 0;
   std::size_t oversize = SIZE_MAX;  // blocks and segments of this size and more count as oversize
+  std::uint64_t device_refused = 0;  // bytes of the last refused call since one succeeded
   bool device_changed = false;
 };
 

@@ -77,7 +77,7 @@ void NativePolicy::insert_free(Block* block) {
 Block* NativePolicy::allocate(std::size_t bytes, StreamId stream) {
   poll();
   std::size_t rounded = round(bytes);
-  PoolKind kind = rounded <= kSmallRequest ? PoolKind::small : PoolKind::large;
+  PoolKind kind = pool_for(rounded);
   Block* block = serve_cached(kind, stream, rounded);
   if (LIMPID_UNLIKELY(!block)) {
     block = take_new(kind, stream, rounded);

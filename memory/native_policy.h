@@ -34,6 +34,10 @@ class NativePolicy : public TiledPolicy {
 
   const char* name() const override { return variant_.name; }
   std::size_t round(std::size_t bytes) const override;
+  PoolKind pool_for(std::size_t rounded) const override {
+    return rounded <= kSmallRequest ? PoolKind::small : PoolKind::large;
+  }
+  std::size_t growth_unit(PoolKind pool) const override { return page_of(pool); }
   Block* allocate(std::size_t bytes, StreamId stream) override;
   void check() const override { check_lists(0); }
 

@@ -30,6 +30,10 @@ class Policy {
   virtual const char* name() const = 0;
   // The size of a request after rounding, without slack.
   virtual std::size_t round(std::size_t bytes) const = 0;
+  // The pool that serves a request of this rounded size.
+  virtual PoolKind pool_for(std::size_t /*rounded*/) const { return PoolKind::large; }
+  // Virtual ranges grow in multiples of this.
+  virtual std::size_t growth_unit(PoolKind /*pool*/) const { return std::size_t{2} << 20; }
   // A block with ptr, size, requested, rounded, stream, pool and state set; nullptr when the device is out of memory
   // and giving back the cache did not help. bytes > 0.
   virtual Block* allocate(std::size_t bytes, StreamId stream) = 0;

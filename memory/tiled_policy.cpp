@@ -102,6 +102,7 @@ Block* TiledPolicy::reserve_segment(PoolKind kind, StreamId stream, std::size_t 
   }
   if (!base) {
     delete_block(block);
+    books_.refused(bytes);
     return nullptr;
   }
   block->state = BlockState::allocated;
@@ -155,6 +156,7 @@ bool TiledPolicy::map_front(Block* tile, std::size_t bytes) {
   }
   if (!mapped) {
     if (behind) delete_block(behind);
+    books_.refused(bytes);
     return false;
   }
   unmapped_removed(tile);

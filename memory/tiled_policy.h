@@ -43,7 +43,11 @@ class TiledPolicy : public Policy {
   // One whole block in no list; nullptr when the device or the limit says no.
   Block* reserve_segment(PoolKind kind, StreamId stream, std::size_t bytes);
   void release_segment(Block* whole);  // a free block that is its whole segment
-  bool within_limit(std::size_t bytes) const { return !limit_ || books_.rows.reserved + bytes <= *limit_; }
+  bool within_limit(std::size_t bytes) const {
+    if (LIMPID_LIKELY(!limit_ || books_.rows.reserved + bytes <= *limit_)) return true;
+    books_.refused(bytes);
+    return false;
+  }
 
   // --- virtual ranges: a segment whose tiles may be unmapped
   // One unmapped tile as large as the range.

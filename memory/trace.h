@@ -66,6 +66,11 @@ class Trace {
 
   // For the allocator, under its lock.
   bool is_whole() const { return first_ == 0 && total_ <= mask_ + 1; }  // the ring holds every record ever appended
+  template <class Visit>
+  void visit(Visit&& each) const {  // what the ring holds, newest first
+    for (std::uint64_t i = total_; i > first_ && total_ - i <= mask_; i--)
+      each(ring_[static_cast<std::size_t>(i - 1) & mask_]);
+  }
   void start_sink(Sink sink, bool with_past);  // with_past: the sink gets at once what the ring holds
   LIMPID_INLINE void append(TraceKind kind, std::uint64_t id, std::uint64_t bytes, Role role, NameId name,
                             StreamId stream, const Scope& scope) {
