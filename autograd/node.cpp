@@ -1,5 +1,7 @@
 #include <limpid/autograd/node.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 
 #include <limpid/autograd/grad_mode.h>
@@ -55,14 +57,46 @@ std::uint64_t next_sequence() {
 // Edges of nodes that are being destroyed. A chain of nodes is a chain of last references: freeing it by recursion would
 // overflow the stack, so destructors hand their edges over and the outermost one drops them in a loop.
 thread_local std::vector<Edge>* dying_edges = nullptr;
+
+// Live nodes by operation: names of operations are interned early, so their ids are small. Ids beyond share the last.
+constexpr std::size_t kCountedOps = 1024;
+std::array<std::atomic<std::int64_t>, kCountedOps> live_nodes;
+std::atomic<std::int64_t> live_node_bytes;
+std::atomic<std::int64_t>& count_of(NameId op) { return live_nodes[std::min<std::size_t>(op, kCountedOps - 1)]; }
 }  // namespace
 
+void* Node::operator new(std::size_t bytes) {
+  void* node = ::operator new(bytes);
+  live_node_bytes.fetch_add(static_cast<std::int64_t>(bytes), std::memory_order_relaxed);
+  return node;
+}
+
+void Node::operator delete(void* node, std::size_t bytes) noexcept {
+  live_node_bytes.fetch_sub(static_cast<std::int64_t>(bytes), std::memory_order_relaxed);
+  ::operator delete(node, bytes);
+}
+
+memory::LiveGraph live_graph() {
+  return {.bytes = [] { return static_cast<std::uint64_t>(live_node_bytes.load(std::memory_order_relaxed)); },
+          .nodes =
+              [] {
+                std::vector<std::pair<NameId, std::uint64_t>> out;
+                for (std::size_t op = 0; op < kCountedOps; op++) {
+                  const std::int64_t n = live_nodes[op].load(std::memory_order_relaxed);
+                  if (n > 0) out.emplace_back(static_cast<NameId>(op), static_cast<std::uint64_t>(n));
+                }
+                return out;
+              }};
+}
+
 Node::Node(NameId name) : name_(name), scope_(current_scope()), sequence_(next_sequence()) {
+  count_of(name).fetch_add(1, std::memory_order_relaxed);
   scope_.op = name;
   edges_.reserve(2);
 }
 
 Node::~Node() {
+  count_of(name_).fetch_sub(1, std::memory_order_relaxed);
   if (edges_.empty()) return;
   if (dying_edges) {
     for (Edge& edge : edges_) {

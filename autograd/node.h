@@ -11,6 +11,7 @@
 
 #include <limpid/base/ref.h>
 #include <limpid/base/scope.h>
+#include <limpid/memory/leak.h>
 #include <limpid/tensor/tensor.h>
 
 namespace limpid {
@@ -52,6 +53,9 @@ Edge edge_to(const Tensor& tensor);
 
 class Node : public RefCounted {
  public:
+  // Counted, so that a loop that keeps its graphs can be told (memory/leak.h).
+  static void* operator new(std::size_t bytes);
+  static void operator delete(void* node, std::size_t bytes) noexcept;
   explicit Node(NameId name);
   ~Node() override;  // iterative: a chain of millions of nodes is freed without recursion
 
@@ -94,6 +98,9 @@ class Node : public RefCounted {
   std::uint64_t run_ = 0;
   std::size_t slot_ = 0;
 };
+
+// The nodes that are alive, of all threads: for LeakCheck(allocator, live_graph()).
+memory::LiveGraph live_graph();
 
 // True when grad mode is on and any of the tensors requires a gradient.
 bool any_requires_grad(std::initializer_list<const Tensor*> tensors);

@@ -87,6 +87,7 @@ void add_mem(CLI::App& app, Action& action) {
   mem->require_subcommand(1);
   add_mem_summary(*mem, action);
   add_mem_replay(*mem, action);
+  add_mem_explain(*mem, action);
   add_mem_strip(*mem, action);
   add_mem_view(*mem, action);
   add_mem_export(*mem, action);
@@ -96,6 +97,7 @@ void add_mem(CLI::App& app, Action& action) {
       "  limpid train --data synthetic --input 3x32x32 --model resnet9 --limit 512 --epochs 1 --out run\n"
       "  limpid mem summary run\n"
       "  limpid mem replay run --policy all --capacity 512MiB\n"
+      "  limpid mem explain run --capacity 256MiB\n"
       "  limpid mem strip run\n"
       "  limpid mem view run -o view.html\n"
       "  limpid mem export run -o snapshot.pickle");

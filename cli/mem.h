@@ -34,6 +34,7 @@ void add_mem_summary(CLI::App& mem, Action& action);
 void add_mem_replay(CLI::App& mem, Action& action);
 void add_mem_export(CLI::App& mem, Action& action);
 void add_mem_import(CLI::App& mem, Action& action);
+void add_mem_explain(CLI::App& mem, Action& action);
 void add_mem_strip(CLI::App& mem, Action& action);
 void add_mem_view(CLI::App& mem, Action& action);
 

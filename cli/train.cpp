@@ -12,7 +12,10 @@
 #include <nlohmann/json.hpp>
 
 #include <limpid/base/error.h>
+#include <limpid/base/file.h>
 #include <limpid/base/format.h>
+#include <limpid/memory/policies.h>
+#include <limpid/train/oom_advice.h>
 #include <limpid/train/trainer.h>
 
 #include "commands.h"
@@ -166,6 +169,8 @@ nlohmann::ordered_json result_json(const train::TrainResult& r, const TrainSetti
   json["memory_at_peak"] = memory.at("roles");
   json["rounding_at_peak_bytes"] = memory.at("rounding");
   json["peak_at"] = memory.at("at");
+  json["leaks"] = Json::array();
+  for (const memory::LeakReport& leak : r.leaks) json["leaks"].push_back(Json::parse(memory::to_json(leak)));
   json["parameters"] = r.parameters;
   json["checkpoint"] = r.checkpoint.empty() ? Json() : Json(r.checkpoint);
   json["trace"] = r.trace.empty() ? Json(nullptr) : Json(r.trace);
@@ -194,6 +199,48 @@ void print_result(const train::TrainResult& r, std::FILE* to) {
   }
 }
 
+// The run as a dry run can repeat it.
+train::PlanSettings plan_of(const TrainSettings& settings, const train::TrainParts& parts) {
+  train::PlanSettings plan;
+  plan.run.train = settings;
+  const Shape input = parts.training->spec().input_shape;
+  plan.run.train.input.assign(input.begin(), input.end());
+  plan.run.train.classes = parts.card.classes;
+  plan.run.samples = parts.training->size();
+  plan.run.validation = parts.validation ? parts.validation->size() : 0;
+  plan.run.test = parts.test ? parts.test->size() : 0;
+  plan.run.checkpoints = !settings.out.empty();
+  for (const memory::SegmentInfo& segment : memory::io_allocator().snapshot()) {
+    for (const memory::BlockInfo& block : segment.blocks) {
+      if (block.state == memory::BlockState::allocated) plan.run.resident.push_back(block.requested);
+    }
+  }
+  plan.allocator = memory::host_allocator().settings();
+  plan.policy = memory::policy_named(memory::host_allocator().policy_name());
+  return plan;
+}
+
+// The verdict and what would have fitted: on stderr, as the last line of --json, and in the run folder as oom.json.
+void explain_failure(memory::OutOfMemoryInfo info, train::PlanSettings plan, const TrainOptions& o,
+                     Progress& progress) {
+  std::uint64_t& cap = plan.run.train.memory_cap;
+  if (cap == 0) cap = info.capacity + memory::io_allocator().ledger().reserved;
+  train::advise(info, plan, memory::host_allocator().policy_name(),
+                [&](const std::string& trying) { progress.message("trying dry: " + trying); });
+  std::fprintf(stderr, "\n%s\n", memory::report(info).c_str());
+  const std::string json = memory::to_json(info);
+  const std::string& out = plan.run.train.out;
+  if (!out.empty()) {
+    try {
+      write_file_atomically(out + "/oom.json", json + "\n");
+      progress.message("the verdict is in " + out + "/oom.json");
+    } catch (const Error& error) {  // the failure itself is what must be reported
+      progress.warning(error.what());
+    }
+  }
+  if (o.json) print_json({{"error", "out of memory"}, {"oom", nlohmann::ordered_json::parse(json)}});
+}
+
 int run(TrainOptions& o) {
   const TrainSettings settings = final_settings(o);
   Progress progress(o.quiet);
@@ -216,13 +263,20 @@ int run(TrainOptions& o) {
                           format_count(parts.test ? parts.test->size() : 0), " test samples of ", parts.card.input));
   progress.message(concat("model  ", settings.model, ", ", format_count(parts.model->num_parameters()), " parameters; ",
                           settings.optimizer, ", lr ", settings.lr, ", batch ", settings.batch));
-  const train::TrainResult result = under_memory_cap(settings.memory_cap, true, [&] {
-    const train::Start start = o.resume      ? train::Start::resume
-                               : o.overwrite ? train::Start::overwrite
-                                             : train::Start::fresh;
-    train::Trainer trainer(settings, std::move(parts), start, &progress);
-    return trainer.run(&stop_on_signals());
-  });
+  const train::PlanSettings plan = plan_of(settings, parts);
+  train::TrainResult result;
+  try {
+    result = under_memory_cap(settings.memory_cap, true, [&] {
+      const train::Start start = o.resume      ? train::Start::resume
+                                 : o.overwrite ? train::Start::overwrite
+                                               : train::Start::fresh;
+      train::Trainer trainer(settings, std::move(parts), start, &progress);
+      return trainer.run(&stop_on_signals());
+    });
+  } catch (const memory::OutOfMemoryError& error) {
+    explain_failure(error.info(), plan, o, progress);
+    throw;
+  }
   if (settings.out.empty()) {
     progress.message("nothing was kept: there is no --out");
   } else if (result.stopped) {

@@ -206,6 +206,12 @@ Stats Allocator::stats() const {
   return books_.stats();
 }
 
+std::int64_t Allocator::live_blocks() const {
+  std::lock_guard guard(lock_);
+  const auto& current = books_.metrics[static_cast<std::size_t>(Metric::allocation)].current;
+  return current[0] + current[1];
+}
+
 std::string Allocator::memory_summary(bool abbreviated) const {
   return memory::memory_summary(stats(), device_->name(), abbreviated);
 }

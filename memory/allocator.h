@@ -59,6 +59,7 @@ class Allocator {
   MemoryDevice& device() { return *device_; }
 
   Stats stats() const;
+  std::int64_t live_blocks() const;
   void reset_peak_stats();  // also of the ledger
   std::string memory_summary(bool abbreviated = false) const;
   Ledger ledger() const;

@@ -78,7 +78,7 @@ std::string report(const OutOfMemoryInfo& info) {
   std::string out;
   auto line = [&out](const char* label, const std::string& text) {
     out += label;
-    out.append(label[0] == '\0' ? 10 : 10 - std::char_traits<char>::length(label), ' ');
+    out.append(12 - std::char_traits<char>::length(label), ' ');
     out += text + "\n";
   };
   line("cause", std::string(to_string(info.cause)) + ": " + info.reason);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include <limpid/base/error.h>
+#include <limpid/base/format.h>
 #include <limpid/base/scope.h>
 #include <limpid/data/loader.h>
 #include <limpid/nn/models/models.h>
@@ -89,6 +91,7 @@ void apply_cap(std::uint64_t cap, memory::Allocator& pool, const memory::Allocat
     info.live = pool.ledger().allocated() + io_pool.ledger().allocated();
     info.capacity = cap;
     info.name = "the model and the loaders";
+    info.reason = concat("model and loaders alone take ", format_bytes(io + own), ", the capacity is ", format_bytes(cap));
     throw memory::OutOfMemoryError(std::move(info));
   }
   pool.set_capacity(cap - io);
@@ -162,6 +165,7 @@ RehearsalResult rehearse(const RehearsalSettings& s, memory::Allocator& pool, me
   const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(s.train, parameters);
   model->train();
 
+  if (validation && s.evaluate_first) evaluate(*model, *validation, s.train.classes);
   RehearsalResult result;
   result.parameters = model->num_parameters();
   std::int64_t step = 0;

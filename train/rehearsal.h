@@ -27,6 +27,7 @@ struct RehearsalSettings {
   std::int64_t validation = 0;  // samples evaluated after each epoch
   std::int64_t test = 0;  // samples of the test set, whose loader has a ring too; evaluated after the peak is read
   std::vector<std::uint64_t> resident;  // bytes of the blocks that the data set keeps in the io pool
+  bool evaluate_first = false;          // the validation samples are evaluated before the first step too
   bool checkpoints = false;             // a checkpoint is written after each epoch
   // An epoch's full steps beyond these change nothing and are left out. 1 at least.
   std::int64_t full_steps = 3;

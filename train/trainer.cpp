@@ -128,7 +128,22 @@ void Trainer::restore(const Checkpoint& checkpoint) {
   default_generator().set(state_.generator_seed, state_.generator_position);
 }
 
+// Out of memory inside a step: the error gets to know the step's input and those before.
 StepRecord Trainer::train_step(const data::Batch& batch) {
+  const std::uint64_t input = batch.x.nbytes() + batch.y.nbytes();
+  try {
+    StepRecord record = make_step(batch);
+    largest_input_ = std::max(largest_input_.value_or(0), input);
+    return record;
+  } catch (const memory::OutOfMemoryError& error) {
+    memory::OutOfMemoryInfo info = error.info();
+    info.input = input;
+    info.largest_input_before = largest_input_;
+    throw memory::OutOfMemoryError(std::move(info));
+  }
+}
+
+StepRecord Trainer::make_step(const data::Batch& batch) {
   const auto step = static_cast<std::uint32_t>(state_.step);
   set_step(step);
   begin_micro_batch(static_cast<std::uint64_t>(state_.step), 0);
@@ -235,6 +250,10 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
     for (const data::Batch& batch : *loader_) {
       StepRecord record = train_step(batch);
       state_.loader.position = batch.position + 1;
+      if (std::optional<memory::LeakReport> leak = leak_check_.step_done()) {
+        observer_->on_leak(*leak);
+        leaks_.push_back(std::move(*leak));
+      }
       const memory::Ledger now = memory::host_allocator().ledger();
       record.allocated_bytes = now.allocated();
       record.reserved_bytes = now.reserved;
@@ -273,6 +292,7 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
   result.best_validation_loss = state_.best_loss;
   result.best_validation_accuracy = state_.best_accuracy;
   result.memory = memory_report();
+  result.leaks = std::move(leaks_);
   result.checkpoint = saved_folder_;
   result.parameters = model().num_parameters();
   if (!result.stopped && test_loader_) result.test = evaluate_on(*test_loader_, "test");

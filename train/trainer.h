@@ -9,7 +9,9 @@
 #include <optional>
 #include <string>
 
+#include <limpid/autograd/node.h>
 #include <limpid/data/loader.h>
+#include <limpid/memory/leak.h>
 #include <limpid/memory/trace_file.h>
 #include <limpid/optim/lr_scheduler.h>
 #include <limpid/train/checkpoint.h>
@@ -57,6 +59,7 @@ class TrainObserver {
   virtual void on_step(const StepRecord&) {}
   virtual void on_epoch(const EpochRecord&) {}
   virtual void on_checkpoint(const std::string& /*folder*/) {}
+  virtual void on_leak(const memory::LeakReport&) {}
   virtual void on_evaluation(const char* /*what*/, std::int64_t /*done*/, std::int64_t /*total*/) {}
 };
 
@@ -75,6 +78,7 @@ struct TrainResult {
   double best_validation_loss = 0, best_validation_accuracy = 0;
   bool diverged = false;   // the last loss known (training, validation or test) is not finite
   MemoryReport memory;     // of the training, without the test
+  std::vector<memory::LeakReport> leaks;  // memory that grew from step to step; empty: the live set was a fixed point
   std::string checkpoint;  // folder; empty without a run folder
   std::string trace;          // file of the memory trace; empty without one
   std::string trace_problem;  // why the trace ends early; the training is not concerned
@@ -102,6 +106,7 @@ class Trainer {
  private:
   void restore(const Checkpoint& checkpoint);
   StepRecord train_step(const data::Batch& batch);
+  StepRecord make_step(const data::Batch& batch);
   void log_step(const StepRecord& record);
   EpochRecord finish_epoch();
   void save(bool best);
@@ -121,6 +126,9 @@ class Trainer {
   RunState state_;
   std::int64_t steps_an_epoch_ = 0, total_steps_ = 0;
   std::int64_t saved_step_ = -1;
+  memory::LeakCheck leak_check_{memory::host_allocator(), live_graph()};
+  std::vector<memory::LeakReport> leaks_;
+  std::optional<std::uint64_t> largest_input_;  // bytes, of the steps made
   std::string saved_folder_;
 };
 

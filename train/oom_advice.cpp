@@ -1,0 +1,73 @@
+#include <limpid/train/oom_advice.h>
+
+#include <algorithm>
+
+#include <limpid/base/error.h>
+#include <limpid/base/format.h>
+#include <limpid/memory/policies.h>
+
+namespace limpid::train {
+namespace {
+
+// Dry runs for the batch: one after the other downward, so that the answer is the largest, while that is affordable.
+constexpr std::int64_t kMostBatchRuns = 64;
+
+}  // namespace
+
+void advise(memory::OutOfMemoryInfo& info, const PlanSettings& failed, const std::string& policy,
+            const std::function<void(const std::string&)>& progress) {
+  const RehearsalSettings& run = failed.run;
+  LIMPID_CHECK(run.train.memory_cap > 0, ArgumentError, "[advise] the failed run has no capacity");
+  info.advice.clear();
+  info.advice_note.clear();
+  auto trying = [&](const std::string& what) {
+    if (progress) progress(what);
+  };
+  auto fits = [&](const char* kind, const std::string& change, const PlanSettings& changed) {
+    const Prediction p = predict(changed);
+    if (!p.fits) return false;
+    const std::int64_t reserved = p.run.stats.get(memory::Metric::reserved_bytes).peak;
+    info.advice.push_back({kind, change, static_cast<std::uint64_t>(reserved)});
+    return true;
+  };
+
+  trying("the run itself, then other policies");
+  if (predict(failed).fits) {
+    info.advice_note = "none: a dry run of the same settings fits, so what failed lies outside the training loop";
+    return;
+  }
+  for (const memory::PolicyEntry& entry : memory::policies()) {
+    if (entry.name == policy) continue;
+    PlanSettings changed = failed;
+    changed.policy = entry.make;
+    fits("policy", concat("with policy ", entry.name), changed);
+  }
+  std::stable_sort(info.advice.begin(), info.advice.end(),
+                   [](const auto& a, const auto& b) { return a.peak_reserved < b.peak_reserved; });
+  if (run.validation > 0 && !run.evaluate_first) {
+    trying("validation first");
+    PlanSettings changed = failed;
+    changed.run.evaluate_first = true;
+    fits("eval_first", "if validation runs before the first step", changed);
+  }
+  trying("smaller batches");
+  PlanSettings smaller = failed;
+  std::int64_t runs = 0;
+  for (std::int64_t batch = run.train.batch - 1; batch >= 1;) {
+    smaller.run.train.batch = batch;
+    if (fits("batch", concat("with batch ", batch), smaller)) break;
+    // Beyond that many tries in steps that grow: then the answer fits, but a larger one may too.
+    batch -= ++runs < kMostBatchRuns ? 1 : std::max<std::int64_t>(1, batch / 16);
+  }
+  trying("micro-batches");
+  for (std::int64_t parts = 2; parts <= run.train.batch; parts *= 2) {
+    PlanSettings changed = failed;
+    changed.run.accumulate = run.accumulate * parts;
+    changed.run.train.batch = (run.train.batch + parts - 1) / parts;
+    const std::string change = concat("with ", changed.run.accumulate, " micro-batches of ", changed.run.train.batch);
+    if (fits("micro_batches", change, changed)) break;
+  }
+  if (info.advice.empty()) info.advice_note = "none: not even one sample a step fits, under no policy";
+}
+
+}  // namespace limpid::train
