@@ -73,13 +73,15 @@ void check_predicted_is_live(const PlanSettings& s) {
 // The rehearsal live, with what OutOfMemoryError made of it.
 bool runs_live(const PlanSettings& s) {
   bool fits = true;
-  limpid_test::run_live([&](memory::Allocator& pool, memory::Allocator& io_pool) {
-    try {
-      rehearse(s.run, pool, io_pool);
-    } catch (const memory::OutOfMemoryError&) {
-      fits = false;
-    }
-  });
+  limpid_test::run_live(
+      [&](memory::Allocator& pool, memory::Allocator& io_pool) {
+        try {
+          rehearse(s.run, pool, io_pool);
+        } catch (const memory::OutOfMemoryError&) {
+          fits = false;
+        }
+      },
+      {.settings = s.allocator, .policy = s.policy});
   return fits;
 }
 
@@ -365,6 +367,37 @@ TEST_CASE("the largest batch runs three steps under the cap, and no larger one d
     common++;
   }
   CHECK(common == 20);
+}
+
+TEST_CASE("long: 20 caps under all policies: every batch beyond the largest fails, one by one, up to the bound") {
+  std::mt19937_64 random(11);
+  std::int64_t failed = 0;
+  for (std::size_t i = 0; i < 20; i++) {
+    const Model& m = kSmall[i % std::size(kSmall)];
+    const memory::PolicyEntry& policy = memory::policies()[i % memory::policies().size()];
+    PlanSettings s = plan_of(m.name, m.input, 1);
+    s.policy = policy.make;
+    s.run.train.optimizer = i % 2 ? "adam" : "sgd";
+    s.run.accumulate = i % 3 == 0 ? 4 : 1;
+    const std::uint64_t least = predict(s, 2).run.memory.reserved;
+    const std::uint64_t cap = least + random() % (std::uint64_t{m.name == std::string("mlp") ? 8u : 48u} << 20);
+    CAPTURE(std::string(policy.name));
+    CAPTURE(m.name);
+    CAPTURE(cap);
+    const MaxBatch best = max_batch(s, cap);
+    REQUIRE(best.batch >= 1);
+    s.run.train.memory_cap = cap;
+    for (std::int64_t batch = best.batch + 1; batch <= best.bound + 3; batch++, failed++) {
+      CAPTURE(batch);
+      CHECK(!predict(s, batch).fits);
+    }
+    for (std::int64_t batch : {best.batch, best.batch + 1}) {
+      s.run.train.batch = batch;
+      REQUIRE(s.run.full_steps == 3);
+      CHECK(runs_live(s) == (batch == best.batch));
+    }
+  }
+  CHECK(failed > 100);
 }
 
 TEST_CASE("a batch may fit into less and not into more, live as predicted") {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <limpid/base/error.h>
 #include <limpid/memory/allocator.h>
 #include <limpid/memory/policies.h>
 #include <limpid/memory/simulated_memory.h>
@@ -116,4 +117,23 @@ TEST_CASE("bfc: a region that cannot be smaller is not asked for twice in a row"
   a.allocate(2 * kMiB, Role::temp);
   CHECK(a.stats().num_alloc_retries == 1);
   CHECK(device->calls().reserve == 2);
+}
+
+TEST_CASE("rmm_pool: blocks of several streams are waited for when they become one, even if the segment then stays") {
+  auto device = std::make_shared<StreamedMemory>(1024 * kMiB);
+  Allocator a(device, {}, policy_named("rmm_pool"));
+  a.free(a.allocate(40 * kMiB, Role::temp));
+  Block* first = a.allocate(20 * kMiB, Role::temp);
+  Block* second = a.allocate(20 * kMiB, Role::temp, 0, 1);
+  REQUIRE(first->segment == second->segment);
+  device->launch(1, second->id, second->ptr, second->requested, 1000);
+  a.free(first);
+  a.free(second);
+  device->memory().fail_call(1);
+  CHECK_THROWS_AS(a.empty_cache(), DeviceError);
+  REQUIRE(a.ledger().reserved == 40 * kMiB);
+  Block* whole = a.allocate(40 * kMiB, Role::temp);
+  CHECK_NOTHROW(device->launch(0, whole->id, whole->ptr, whole->requested, 1));
+  a.free(whole);
+  a.check();
 }
