@@ -269,10 +269,8 @@ void TiledPolicy::insert_events(Block* block) {
 
 void TiledPolicy::retry_deferred() {
   while (!deferred_.empty()) {
-    insert_events(deferred_.back());
-    Block* block = deferred_.back();
+    insert_events(deferred_.back());  // one event at least: that of the stream which failed
     deferred_.pop_back();
-    if (block->event_count == 0) event_done(block);  // its first events were done while the last could not be recorded
   }
 }
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Mutation test of the memory policies: changes one decision at a time and shows that the tests notice.
 
-    tests/mutate_policies.py [--only TEXT] [--table tests/mutations.md]
+    tests/mutate_policies.py [--only TEXT] [--work FOLDER] [--table tests/mutations.md]
 
-Every comparison in the policies' .cpp files is moved by one (< to <=, == to !=, ...); MORE lists dropped merges, ignored
-events and wrong bookkeeping. The sources are compiled in a temporary folder, away from the tree, with all policy tests in
-one program. A mutant counts as caught when the program fails, crashes, hangs or does not compile. Needs g++, doctest,
-zlib; about 5 s a mutant. Not part of ./check."""
+Every comparison of the policies is moved by one (< to <=, == to !=, ...), plain counting loops aside; MORE lists dropped
+merges, ignored events and wrong bookkeeping. The sources are compiled in a folder of their own, away from the tree, with
+all policy tests in one program. A mutant counts as caught when the program fails, crashes, hangs or does not compile.
+EQUIVALENT names the mutants that behave like the original, each with its reason. With --work the folder stays, and a
+later call goes on where this one stopped. Needs g++, doctest, zlib; 5 s to a minute a mutant. Not part of ./check."""
 import argparse
+import json
 import os
 import re
 import shutil
@@ -16,11 +18,18 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-FILES = ["native_policy", "native_expandable", "tiled_policy", "list_policy", "bfc_policy", "buddy_policy",
-         "rmm_pool_policy", "arena_policy", "paged_policy", "offline_policy", "offline_plan"]
-TESTS = ["policy_fuzz", "stream_safety", "offline_plan", "offline_policy", "allocator_golden", "allocator_fuzz"]
+FILES = ["native_policy.cpp", "native_expandable.cpp", "tiled_policy.cpp", "list_policy.cpp", "bfc_policy.cpp",
+         "buddy_policy.cpp", "rmm_pool_policy.cpp", "arena_policy.cpp", "paged_policy.cpp", "offline_policy.cpp",
+         "offline_plan.cpp", "bfc_policy.h", "buddy_policy.h", "rmm_pool_policy.h", "arena_policy.h", "offline_policy.h",
+         "native_policy.h", "tiled_policy.h", "free_list.h"]
+# The sources that a mutant of a header is compiled into: those that call what is mutated, not all that see it.
+USERS = {"tiled_policy.h": ["tiled_policy", "native_policy", "list_policy"], "free_list.h": ["native_policy", "list_policy"],
+         "native_policy.h": ["native_policy", "native_expandable"]}
+TESTS = ["policy_fuzz", "stream_safety", "offline_plan", "offline_policy", "allocator_golden", "allocator_fuzz",
+         "policies", "policy_edges"]
 FLIP = {" < ": " <= ", " <= ": " < ", " > ": " >= ", " >= ": " > ", " == ": " != ", " != ": " == "}
-SKIP = re.compile(r"^\s*(//|#|template|for \()|LIMPID_ASSERT|LIMPID_CHECK|operator|catch|std::map<|std::set<")
+SKIP = re.compile(r"^\s*(//|#|template)|LIMPID_ASSERT|LIMPID_CHECK|operator|catch|std::map<|std::set<")
+COUNTING = re.compile(r"for \(std::size_t (\w+) = [^;]*; \1 < [^;&]*; \1\+\+\)")
 # file, text, replacement, what it does. The text must occur; the first occurrence is changed.
 MORE = [
     ("native_policy", "if (prev && next) {", "if (false) {", "no merge with both neighbours at once"),
@@ -77,6 +86,77 @@ MORE = [
 ]
 
 
+# file, line (text, spaces aside), change, reason. The comparison of that line can be moved without any difference.
+EQUIVALENT = [
+    ("native_policy.cpp",
+     "for (std::size_t divisions : settings_.roundup_power2_divisions) has_divisions_ = has_divisions_ || divisions > 1;",
+     "> to >=", "one division rounds as none does: the slower road to the same size"),
+    ("native_policy.cpp",
+     "if (bytes < kMinBlock) return kMinBlock;",
+     "< to <=", "512 bytes round to 512 on either road"),
+    ("native_policy.cpp",
+     "if (divisions > 1 && bytes > kMinBlock * divisions) {",
+     "> to >= [2]", "at the border the steps are 512 bytes, as without divisions"),
+    ("native_policy.cpp",
+     "if (books_.rows.reserved <= threshold) return;",
+     "<= to <", "at the threshold the target is 0 bytes: nothing is collected"),
+    ("native_expandable.cpp",
+     "for (Block* b = first; b && room < rounded && (is_free(b) || b->state == BlockState::unmapped); b = b->next) {",
+     "< to <=", "counts one block more when there is room enough already"),
+    ("tiled_policy.cpp",
+     "sign > 0 ? books_.free_added(*block) : books_.free_removed(*block);",
+     "> to >=", "the sign is 1 or -1"),
+    ("buddy_policy.cpp",
+     "while (block->size < block->segment->size) {",
+     "< to <=", "a block as large as its segment has no neighbour: the loop ends there"),
+    ("arena_policy.cpp",
+     "if (!first || block->order < first->order) first = block;",
+     "< to <=", "two blocks never have the same order, which is their place"),
+    ("arena_policy.cpp",
+     "if (rounded > kSuperblock) return take_global(rounded, stream);",
+     "> to >=", "a request of a whole superblock takes one from the global arena either way, and its free returns it whole"),
+    ("offline_plan.cpp",
+     "return buffers[a].start != buffers[b].start ? buffers[a].start < buffers[b].start : a < b;",
+     "< to <=", "this branch is for different starts"),
+    ("offline_plan.cpp",
+     "return buffers[a].start != buffers[b].start ? buffers[a].start < buffers[b].start : a < b;",
+     "< to <= [2]", "two indices are different"),
+    ("offline_plan.cpp",
+     "return buffers[a].start != buffers[b].start ? buffers[a].start < buffers[b].start : a < b;",
+     "< to <= [3]", "this branch is for different starts"),
+    ("offline_plan.cpp",
+     "return buffers[a].start != buffers[b].start ? buffers[a].start < buffers[b].start : a < b;",
+     "< to <= [4]", "two indices are different"),
+    ("offline_plan.cpp",
+     "if (latest_[middle] <= b.start) return;",
+     "<= to <", "prunes less; what is then visited is tested one by one"),
+    ("offline_plan.cpp",
+     "return x != y ? x > y : buffers[a].size > buffers[b].size;",
+     "> to >=", "this branch is for different weights"),
+    ("offline_plan.cpp",
+     "if (best_ <= lower_bound_ || !finished_) return;",
+     "<= to <", "goes on searching after the optimum: slower, the same plan"),
+    ("offline_plan.cpp",
+     "if (height < best_) {",
+     "< to <=", "branches that reach the best height are cut before"),
+    ("offline_plan.cpp",
+     "if (from + buffers_[i].size >= best_) return;",
+     ">= to >", "cuts less: slower, the same optimum"),
+    ("offline_plan.cpp",
+     "if (lowest[t] != SIZE_MAX && lowest[t] + waiting_[t] >= best_) return;",
+     ">= to >", "cuts less: slower, the same optimum"),
+    ("offline_plan.cpp",
+     "if (rest < last || (rest == last && count > 0 && i < last_index)) continue;",
+     "> to >=", "the first buffer has index 0 behind it: no index is smaller"),
+    ("offline_plan.cpp",
+     "if (rest < last || (rest == last && count > 0 && i < last_index)) continue;",
+     "< to <= [2]", "the buffer placed last is no candidate any more"),
+    ("offline_plan.cpp",
+     "if (a.offset != b.offset) return a.offset < b.offset;",
+     "< to <=", "this branch is for different offsets"),
+]
+
+
 def run(command, **more):
     return subprocess.run(command, shell=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more)
 
@@ -85,94 +165,163 @@ class Bench:
     def __init__(self, folder):
         self.folder = folder
         for room in ("base", "memory", "tests"):
-            shutil.copytree(f"{ROOT}/{room}", f"{folder}/{room}", ignore=shutil.ignore_patterns("golden"))
-        os.makedirs(f"{folder}/include")
-        os.symlink(folder, f"{folder}/include/limpid")
+            if not os.path.exists(f"{folder}/{room}"):
+                shutil.copytree(f"{ROOT}/{room}", f"{folder}/{room}", ignore=shutil.ignore_patterns("golden"))
+        if not os.path.exists(f"{folder}/include"):
+            os.makedirs(f"{folder}/include")
+            os.symlink(folder, f"{folder}/include/limpid")
         self.flags = (f"-std=c++20 -O1 -DNDEBUG -w -I{folder}/include -I{folder}/tests "
                       f"-DLIMPID_TEST_DATA='\"{ROOT}/tests/golden\"'")
         sources = [f"base/{f}" for f in os.listdir(f"{folder}/base") if f.endswith(".cpp")]
         sources += [f"memory/{f}" for f in os.listdir(f"{folder}/memory") if f.endswith(".cpp")]
         sources += ["tests/main.cpp"] + [f"tests/test_{t}.cpp" for t in TESTS]
-        self.objects = {}
+        self.objects = {source: f"{folder}/{source.replace('/', '_')}.o" for source in sources}
         for source in sources:
-            error = self.compile(source)
-            if error:
-                sys.exit(f"{source} does not compile:\n{error}")
+            if not os.path.exists(self.objects[source]):
+                error = self.compile(source)
+                if error:
+                    sys.exit(f"{source} does not compile:\n{error}")
 
     def compile(self, source):
-        target = f"{self.folder}/{source.replace('/', '_')}.o"
-        done = run(f"g++ {self.flags} -c {self.folder}/{source} -o {target}")
-        self.objects[source] = target
-        return done.stdout if done.returncode else ""
+        target = self.objects[source]
+        part = target + ".part"
+        done = run(f"g++ {self.flags} -c {self.folder}/{source} -o {part}")
+        if done.returncode:
+            return done.stdout
+        os.replace(part, target)
+        return ""
+
+    def users(self, name):
+        """The sources in which a mutant of memory/NAME counts."""
+        return [f"memory/{user}.cpp" for user in USERS.get(name, [name.split(".")[0]])]
 
     def test(self):
         done = run(f"g++ -o {self.folder}/all {' '.join(self.objects.values())} -lz -pthread")
         if done.returncode:
             return "does not link"
-        try:
-            done = run(f"{self.folder}/all -aa=1 -tce='long:*'", timeout=300)
-        except subprocess.TimeoutExpired:
+        done = run(f"ulimit -v 8000000 -t 60; timeout -s KILL 900 {self.folder}/all -aa=1 -tce='long:*'")
+        if done.returncode in (137, 152, -9, -24):  # 60 s of CPU time, or 15 minutes: the tests take 10 s
             return "hangs"
         if done.returncode == 0:
             return ""
         case = re.search(r"TEST CASE:\s+(.*)", done.stdout)
         return case.group(1) if case else f"ends with {done.returncode}"
 
+    def verdict(self, name, text):
+        path, users = f"{self.folder}/memory/{name}", self.users(name)
+        former = open(path).read()
+        try:
+            open(path, "w").write(text)
+            for source in users:
+                if self.compile(source):
+                    return "does not compile"
+            return self.test()
+        finally:
+            open(path, "w").write(former)
+            for source in users:  # compiled again when it is needed: at the next mutant of another file
+                os.remove(self.objects[source])
+
+    def restore(self, besides):
+        for source, target in self.objects.items():
+            if not os.path.exists(target) and source not in besides:
+                self.compile(source)
+
 
 def mutants():
+    """Of each: file, line number, line, change, text of the whole file. Equal changes of equal lines get a number."""
+    seen = {}
+    for name, number, line, change, new in all_mutants():
+        count = seen[name, line, change] = seen.get((name, line, change), 0) + 1
+        yield name, number, line, change + (f" [{count}]" if count > 1 else ""), new
+
+
+def all_mutants():
     for name in FILES:
-        text = open(f"{ROOT}/memory/{name}.cpp").read()
+        text = open(f"{ROOT}/memory/{name}").read()
         in_check, at = False, 0
         for number, line in enumerate(text.splitlines(True), 1):
-            if re.search(r"::check\w*\(|^void check_|^void check\w*\(|::describe|to_string\(", line):
+            if re.search(r"::check\w*\(|^void check_|^void check\w*\(|::describe|to_string\(", line) and line.endswith("{\n"):
                 in_check = True  # the invariants themselves are not mutated
             if line.startswith("}"):
                 in_check = False
             if not in_check and not SKIP.search(line):
-                for match in re.finditer(r" (<|<=|>|>=|==|!=) ", line):
+                counting = COUNTING.search(line)
+                for match in re.finditer(r" (<|<=|>|>=|==|!=) ", line.split(" // ")[0]):
+                    if counting and counting.start() <= match.start() < counting.end():
+                        continue
                     new = text[:at + match.start()] + FLIP[match.group()] + text[at + match.end():]
-                    yield name, number, f"`{match.group().strip()}` to `{FLIP[match.group()].strip()}` in `{line.strip()}`", new
+                    yield name, number, line.strip(), f"{match.group().strip()} to {FLIP[match.group()].strip()}", new
             at += len(line)
     for name, old, replacement, what in MORE:
-        text = open(f"{ROOT}/memory/{name}.cpp").read()
+        name += ".cpp"
+        text = open(f"{ROOT}/memory/{name}").read()
         if old not in text:
-            sys.exit(f"memory/{name}.cpp has no longer: {old}")
+            sys.exit(f"memory/{name} has no longer: {old}")
         number = text[:text.index(old)].count("\n") + 1
-        yield name, number, what, text.replace(old, replacement, 1)
+        yield name, number, old.strip().splitlines()[0].strip(), what, text.replace(old, replacement, 1)
+
+
+def reason_of(name, line, change):
+    for file, text, what, reason in EQUIVALENT:
+        if file == name and text == line and what == change:
+            return reason
+    return None
+
+
+def write_table(path, rows):
+    def cell(text):
+        return text.replace("|", "\\|")
+    caught = sum(kind == "caught" for *_, kind, _ in rows)
+    equivalent = sum(kind == "equivalent" for *_, kind, _ in rows)
+    with open(path, "w") as file:
+        file.write("# Mutation test of the memory policies\n\n"
+                   "Written by `tests/mutate_policies.py`: one decision of a policy is changed, and the policy tests must\n"
+                   "fail. The line numbers are those of the run.\n\n"
+                   f"**{len(rows)} mutants: {caught} caught, {equivalent} equivalent (reasons in the table), "
+                   f"{len(rows) - caught - equivalent} unexplained.**\n\n"
+                   "| place | line | change | caught by |\n|---|---|---|---|\n")
+        for name, number, line, change, kind, text in rows:
+            text = {"caught": text, "equivalent": "equivalent: " + text, "survived": "**survived**"}[kind]
+            file.write(f"| {name}:{number} | `{cell(line)}` | {cell(change)} | {cell(text)} |\n")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", default="", help="only files whose name contains this")
+    parser.add_argument("--work", help="compile here, keep objects and results, go on from what is there")
     parser.add_argument("--table", help="write the result here, as Markdown")
     options = parser.parse_args()
-    rows, survived = [], 0
-    with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(folder)
-        if bench.test():
-            sys.exit(f"the tests fail without any mutation: {bench.test()}")
-        dirty = None  # the file whose object is that of a mutant
-        for name, number, what, new in mutants():
-            if options.only not in name:
-                continue
-            if dirty not in (None, name):
-                bench.compile(f"memory/{dirty}.cpp")
-            dirty = name
-            path = f"{folder}/memory/{name}.cpp"
-            former = open(path).read()
-            open(path, "w").write(new)
-            verdict = "does not compile" if bench.compile(f"memory/{name}.cpp") else bench.test()
-            open(path, "w").write(former)
-            survived += 0 if verdict else 1
-            rows.append((f"{name}.cpp:{number}", what.replace("|", "\\|"), verdict or "**survived**"))
-            print(*rows[-1], sep=" | ", flush=True)
-    summary = f"{len(rows)} mutants, {len(rows) - survived} caught, {survived} survived."
-    print(summary)
+    folder = options.work or tempfile.mkdtemp()
+    os.makedirs(folder, exist_ok=True)
+    results = f"{folder}/results.jsonl"
+    known = {}
+    if os.path.exists(results):
+        for entry in map(json.loads, open(results)):
+            known[tuple(entry["mutant"])] = entry["verdict"]
+    rows, bench = [], None
+    for name, number, line, change, new in mutants():
+        if options.only not in name:
+            continue
+        reason, key = reason_of(name, line, change), (name, line, change)
+        if key not in known:
+            if not bench:
+                bench = Bench(folder)
+                failure = bench.test()
+                if failure:
+                    sys.exit(f"the tests fail without any mutation: {failure}")
+            bench.restore(bench.users(name))
+            known[key] = bench.verdict(name, new)
+            with open(results, "a") as file:
+                file.write(json.dumps({"mutant": key, "verdict": known[key]}) + "\n")
+        kind, text = ("caught", known[key]) if known[key] else ("equivalent", reason) if reason else ("survived", "")
+        rows.append((name, number, line, change, kind, text))
+        print(f"{name}:{number} | {line} | {change} | {kind} | {text}", flush=True)
+    survived = sum(kind == "survived" for *_, kind, _ in rows)
+    print(f"{len(rows)} mutants, {survived} survived without a reason")
     if options.table:
-        with open(options.table, "w") as file:
-            file.write("# Mutation test of the memory policies\n\nWritten by `tests/mutate_policies.py`. " + summary +
-                       "\n\n| place | change | noticed by |\n|---|---|---|\n")
-            file.writelines("| " + " | ".join(row) + " |\n" for row in rows)
+        write_table(options.table, rows)
+    if not options.work:
+        shutil.rmtree(folder)
     return 1 if survived else 0
 
 

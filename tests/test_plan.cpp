@@ -34,7 +34,7 @@ PlanSettings plan_of(const std::string& model, std::vector<std::int64_t> input, 
   return s;
 }
 
-// The same program live and dry: traces, statistics, reports and every step agree.
+// The same program live, dry and as a replay of the live trace: traces, statistics, reports and every step agree.
 void check_predicted_is_live(const PlanSettings& s) {
   CAPTURE(s.run.train.model);
   CAPTURE(s.run.train.batch);
@@ -42,10 +42,13 @@ void check_predicted_is_live(const PlanSettings& s) {
   CAPTURE(s.run.accumulate);
   RehearsalResult results[2];
   int run = 0;
-  limpid_test::same_on_both(
+  const dry::Options options{.settings = s.allocator, .policy = s.policy};
+  const limpid_test::Recorded recorded = limpid_test::same_on_both(
       [&](memory::Allocator& pool, memory::Allocator& io_pool) { results[run++] = rehearse(s.run, pool, io_pool); },
-      {.settings = s.allocator, .policy = s.policy});
+      options);
   const RehearsalResult &live = results[0], dry = results[1];
+  const std::uint64_t cap = s.run.train.memory_cap;
+  limpid_test::check_replayed(recorded, options, cap ? cap - live.memory.io_reserved : 0);
   CHECK(live.memory.allocated == dry.memory.allocated);
   CHECK(live.memory.reserved == dry.memory.reserved);
   CHECK(live.memory.roles == dry.memory.roles);
@@ -70,13 +73,15 @@ void check_predicted_is_live(const PlanSettings& s) {
 // The rehearsal live, with what OutOfMemoryError made of it.
 bool runs_live(const PlanSettings& s) {
   bool fits = true;
-  limpid_test::run_live([&](memory::Allocator& pool, memory::Allocator& io_pool) {
-    try {
-      rehearse(s.run, pool, io_pool);
-    } catch (const memory::OutOfMemoryError&) {
-      fits = false;
-    }
-  });
+  limpid_test::run_live(
+      [&](memory::Allocator& pool, memory::Allocator& io_pool) {
+        try {
+          rehearse(s.run, pool, io_pool);
+        } catch (const memory::OutOfMemoryError&) {
+          fits = false;
+        }
+      },
+      {.settings = s.allocator, .policy = s.policy});
   return fits;
 }
 
@@ -89,7 +94,8 @@ const Model kSmall[] = {{"mlp", {1, 28, 28}},      {"seed", {3, 24, 24}},    {"l
 
 }  // namespace
 
-TEST_CASE("predicted = live for six models, two optimizers, accumulation, a short last batch and validation") {
+TEST_CASE(
+    "predicted = live = replayed for six models, two optimizers, accumulation, a short last batch and validation") {
   int turn = 0;
   for (const Model& m : kSmall) {
     for (const char* optimizer : {"sgd", "adam"}) {
@@ -106,24 +112,43 @@ TEST_CASE("predicted = live for six models, two optimizers, accumulation, a shor
   }
 }
 
-TEST_CASE("long: predicted = live for six models x batch {1,7,16,32,33,64} x {SGD, Adam} x accumulate {1,4}") {
-  const Model kFull[] = {{"mlp", {1, 28, 28}},      {"seed", {3, 64, 64}},    {"lenet", {1, 28, 28}},
-                         {"lenet-bn", {1, 28, 28}}, {"resnet9", {3, 32, 32}}, {"resnet20", {3, 32, 32}}};
-  for (const Model& m : kFull) {
-    for (std::int64_t batch : {1, 7, 16, 32, 33, 64}) {
-      for (const char* optimizer : {"sgd", "adam"}) {
-        for (std::int64_t accumulate : {1, 4}) {
-          PlanSettings s = plan_of(m.name, m.input, batch);
-          s.run.train.optimizer = optimizer;
-          s.run.accumulate = accumulate;
-          s.run.full_steps = 2;
-          s.run.samples = 2 * accumulate * batch + std::max<std::int64_t>(batch / 3, 1);
-          s.run.validation = batch + 1;
-          check_predicted_is_live(s);
-        }
+// One column of the matrix: batches, optimizers and accumulation, two full steps and a short last one, validation.
+static void check_matrix(const Model& m, const char* policy, int* count) {
+  for (std::int64_t batch : {1, 7, 16, 32, 33, 64}) {
+    for (const char* optimizer : {"sgd", "adam"}) {
+      for (std::int64_t accumulate : {1, 4}) {
+        PlanSettings s = plan_of(m.name, m.input, batch);
+        s.policy = memory::policy_named(policy);
+        s.run.train.optimizer = optimizer;
+        s.run.accumulate = accumulate;
+        s.run.full_steps = 2;
+        s.run.samples = 2 * accumulate * batch + std::max<std::int64_t>(batch / 3, 1);
+        s.run.validation = batch + 1;
+        check_predicted_is_live(s);
+        (*count)++;
       }
     }
   }
+}
+
+TEST_CASE("long: predicted = live = replayed: six models x batch {1,7,16,32,33,64} x {SGD, Adam} x accumulate {1,4}") {
+  const Model kFull[] = {{"mlp", {1, 28, 28}},      {"seed", {3, 64, 64}},    {"lenet", {1, 28, 28}},
+                         {"lenet-bn", {1, 28, 28}}, {"resnet9", {3, 32, 32}}, {"resnet20", {3, 32, 32}}};
+  int count = 0;
+  for (const Model& m : kFull) check_matrix(m, "native", &count);
+  CHECK(count == 144);
+}
+
+TEST_CASE("long: predicted = live = replayed: the matrix under every other policy, on small images") {
+  const Model kTiny[] = {{"mlp", {1, 28, 28}},    {"seed", {3, 24, 24}},    {"lenet", {1, 12, 12}},
+                         {"lenet-bn", {1, 8, 8}}, {"resnet9", {3, 16, 16}}, {"resnet20", {3, 8, 8}}};
+  int count = 0;
+  for (const memory::PolicyEntry& policy : memory::policies()) {
+    CAPTURE(std::string(policy.name));
+    if (std::string(policy.name) == "native") continue;
+    for (const Model& m : kTiny) check_matrix(m, policy.name, &count);
+  }
+  CHECK(count == 144 * (static_cast<int>(memory::policies().size()) - 1));
 }
 
 TEST_CASE("momentum, clipping, label smoothing, drop-last, worker-less loading and other knobs are predicted too") {
@@ -159,7 +184,7 @@ TEST_CASE("predicted = live with the allocator's knobs turned") {
   }
 }
 
-TEST_CASE("predicted = live under every policy") {
+TEST_CASE("predicted = live = replayed under every policy") {
   for (const memory::PolicyEntry& policy : memory::policies()) {
     const std::string name = policy.name;
     CAPTURE(name);
@@ -342,6 +367,37 @@ TEST_CASE("the largest batch runs three steps under the cap, and no larger one d
     common++;
   }
   CHECK(common == 20);
+}
+
+TEST_CASE("long: 20 caps under all policies: every batch beyond the largest fails, one by one, up to the bound") {
+  std::mt19937_64 random(11);
+  std::int64_t failed = 0;
+  for (std::size_t i = 0; i < 20; i++) {
+    const Model& m = kSmall[i % std::size(kSmall)];
+    const memory::PolicyEntry& policy = memory::policies()[i % memory::policies().size()];
+    PlanSettings s = plan_of(m.name, m.input, 1);
+    s.policy = policy.make;
+    s.run.train.optimizer = i % 2 ? "adam" : "sgd";
+    s.run.accumulate = i % 3 == 0 ? 4 : 1;
+    const std::uint64_t least = predict(s, 2).run.memory.reserved;
+    const std::uint64_t cap = least + random() % (std::uint64_t{m.name == std::string("mlp") ? 8u : 48u} << 20);
+    CAPTURE(std::string(policy.name));
+    CAPTURE(m.name);
+    CAPTURE(cap);
+    const MaxBatch best = max_batch(s, cap);
+    REQUIRE(best.batch >= 1);
+    s.run.train.memory_cap = cap;
+    for (std::int64_t batch = best.batch + 1; batch <= best.bound + 3; batch++, failed++) {
+      CAPTURE(batch);
+      CHECK(!predict(s, batch).fits);
+    }
+    for (std::int64_t batch : {best.batch, best.batch + 1}) {
+      s.run.train.batch = batch;
+      REQUIRE(s.run.full_steps == 3);
+      CHECK(runs_live(s) == (batch == best.batch));
+    }
+  }
+  CHECK(failed > 100);
 }
 
 TEST_CASE("a batch may fit into less and not into more, live as predicted") {
