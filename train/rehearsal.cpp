@@ -9,6 +9,7 @@
 #include <limpid/optim/clip_grad.h>
 #include <limpid/optim/optimizer.h>
 #include <limpid/tensor/random.h>
+#include <limpid/tensor/workspace_cap.h>
 #include <limpid/train/evaluate.h>
 #include <limpid/train/micro_batch.h>
 
@@ -128,6 +129,7 @@ void check(const RehearsalSettings& s) {
 RehearsalResult rehearse(const RehearsalSettings& s, memory::Allocator& pool, memory::Allocator& io_pool) {
   check(s);
   Restore restore;
+  const WorkspaceCapScope workspace(s.train.workspace_cap);
   const Shape input(s.train.input);
   const Device device = default_device();
   std::vector<Ref<Storage>> resident;
@@ -192,6 +194,7 @@ RehearsalResult rehearse(const RehearsalSettings& s, memory::Allocator& pool, me
         optimizer->step();
       }
       set_micro_batch(0);
+      pool.end_step();
       const memory::Ledger now = pool.ledger();
       result.steps.push_back({.step = step++,
                               .epoch = epoch,
