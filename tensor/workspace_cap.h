@@ -11,6 +11,9 @@ namespace limpid {
 void set_workspace_cap(std::size_t bytes);
 std::size_t workspace_cap();
 
+// For plan functions. ArgumentError when the smallest plan of `op` is above the cap.
+void check_workspace_cap(const char* op, std::size_t smallest);
+
 class WorkspaceCapScope {
  public:
   explicit WorkspaceCapScope(std::size_t bytes) : former_(workspace_cap()) { set_workspace_cap(bytes); }
