@@ -106,7 +106,8 @@ ReservePlanResult reserve_plan(Allocator& allocator, const TraceLog& log, std::u
   }
   LIMPID_CHECK(at_rest, ArgumentError, "[reserve_plan] after ", max_passes, " passes under ", allocator.policy_name(),
                " a pass still makes ", out.passes.empty() ? 0 : out.passes.back().device_calls,
-               " device calls; is the capacity of ", format_bytes(allocator.device().mem_info().total), " too small?");
+               " device calls: the capacity of ", format_bytes(allocator.device().mem_info().total),
+               " is too small, or the policy moves pages instead of keeping more of them");
   out.reserved_after = allocator.ledger().reserved;
   out.segments_after = static_cast<std::int64_t>(allocator.snapshot().size());
   allocator.reset_peak_stats();

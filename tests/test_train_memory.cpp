@@ -108,7 +108,7 @@ TEST_CASE("--reserve-plan: no device call from the first step on") {
   REQUIRE(without.code == 0);
   CHECK(without.json()["device_calls"] > 0);
   CHECK(without.json()["reserve_plan"].is_null());
-  for (const char* policy : {"native", "expandable", "nosplit", "stitch", "bfc", "arena", "async"}) {
+  for (const char* policy : {"native", "expandable", "nosplit", "stitch", "bfc", "arena"}) {
     for (const std::string& plan : {std::string("dry"), plain}) {
       CAPTURE(policy);
       CAPTURE(plan);
