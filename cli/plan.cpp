@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 
 struct PlanOptions {
   train::PlanSettings settings;
-  std::string input, capacity, card, other = "600MiB", policy = "native", alloc_conf, curve;
+  std::string input, capacity, card, other = "600MiB", policy = "native", alloc_conf, curve, workspace_cap;
   std::string data;
   bool find = false, verify = false, json = false, quiet = false;
 };
@@ -74,6 +74,7 @@ train::PlanSettings settings_of(const PlanOptions& o) {
   if (!o.input.empty()) run.train.input = parse_input(o.input);
   if (run.train.input.empty()) run.train.input = parse_input(usual_input(run.train.model));
   if (run.train.classes == 0) run.train.classes = 10;
+  if (!o.workspace_cap.empty()) run.train.workspace_cap = parse_bytes(o.workspace_cap, "--workspace-cap");
   s.policy = memory::policy_named(o.policy);
   s.allocator = memory::parse_allocator_settings(o.alloc_conf);
   train::check(run);
@@ -225,6 +226,8 @@ void add_plan(CLI::App& app, Action& action) {
       ->capture_default_str()
       ->group("Memory");
   sub->add_option("--alloc-conf", o->alloc_conf, "Its knobs, e.g. max_split_size_mb:64")->group("Memory");
+  sub->add_option("--workspace-cap", o->workspace_cap, "Largest workspace of one kernel call, as limpid train")
+      ->group("Memory");
   sub->add_option("--curve", o->curve, "FIRST:LAST: peaks for every batch size of the range")->group("Questions");
   sub->add_flag("--find", o->find, "Largest batch: six ways to find it, their trial runs and errors")
       ->group("Questions");
@@ -237,7 +240,7 @@ void add_plan(CLI::App& app, Action& action) {
       "  limpid plan --model lenet --batch 128 --data fashion-mnist --capacity 256MiB --find\n"
       "  limpid plan --model resnet18 --batch 64 --card 24GiB --accumulate 4 --optimizer sgd --momentum 0.9\n"
       "  limpid plan --model seed --batch 16 --curve 1:64\n"
-      "  limpid plan --model lenet --batch 64 --verify");
+      "  limpid plan --model lenet --batch 64 --workspace-cap 1MiB --verify");
   sub->callback([o, &action] { action = [o] { return run(*o); }; });
 }
 

@@ -29,7 +29,7 @@ using train::TrainSettings;
 
 struct TrainOptions {
   TrainSettings settings;
-  std::string memory_cap, input, trace;
+  std::string memory_cap, input, trace, retain, huge_pages, workspace_cap;
   bool resume = false, overwrite = false, json = false, quiet = false;
   // Options that set a member: in a resumed run, those given replace what the run was started with.
   struct Bound {
@@ -95,7 +95,19 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
   add("--workers", &TrainSettings::workers, "Loader threads; the numbers do not depend on it")->group("Machine");
   add("--device", &TrainSettings::device, "cpu")->group("Machine");
   keep(sub.add_option("--memory-cap", o.memory_cap, "Limit of the run's memory, data and loader (io) included, e.g. 2GiB"), &TrainSettings::memory_cap)
-      ->group("Machine");
+      ->group("Memory");
+  add("--policy", &TrainSettings::policy, "Allocation policy of the compute pool: native, nosplit, expandable, stitch, bfc, buddy, arena, rmm_pool or async; the numbers do not depend on it")
+      ->group("Memory");
+  add("--alloc-conf", &TrainSettings::alloc_conf, "Its knobs, with PyTorch's names: max_split_size_mb:64,garbage_collection_threshold:0.8; "
+      "and pools by role: role_pools:[param+optimizer,grad]")->group("Memory");
+  keep(sub.add_option("--retain", o.retain, "Give cached memory above this back when a step ends, e.g. 256MiB (default: keep all); alloc-conf's retain_mb"),
+       &TrainSettings::alloc_conf)->group("Memory");
+  keep(sub.add_option("--workspace-cap", o.workspace_cap, "Largest workspace of one kernel call, e.g. 8MiB; may change the last digits of the numbers"),
+       &TrainSettings::workspace_cap)->group("Memory");
+  add("--reserve-plan", &TrainSettings::reserve_plan, "Reserve before the first step what this trace (file or run folder) needs; dry: the trace of a dry rehearsal of this run")
+      ->group("Memory");
+  keep(sub.add_option("--huge-pages", o.huge_pages, "on or off: ask the system for huge pages, or decline them")->default_str("on"),
+       &TrainSettings::huge_pages)->group("Memory");
   add("--out", &TrainSettings::out, "Run folder, new or empty: settings, logs, checkpoints; without it nothing is kept")->group("Run folder");
   add("--checkpoint-every", &TrainSettings::checkpoint_every, "Steps between checkpoints inside an epoch (0 = none)")
       ->group("Run folder");
@@ -118,6 +130,23 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
 TrainSettings final_settings(TrainOptions& o) {
   if (!o.memory_cap.empty()) o.settings.memory_cap = parse_bytes(o.memory_cap, "--memory-cap");
   if (!o.trace.empty()) o.settings.trace = o.trace == "off" ? 0 : parse_bytes(o.trace, "--trace");
+  if (!o.workspace_cap.empty()) o.settings.workspace_cap = parse_bytes(o.workspace_cap, "--workspace-cap");
+  if (!o.huge_pages.empty()) {
+    LIMPID_CHECK(o.huge_pages == "on" || o.huge_pages == "off", ArgumentError, "--huge-pages is on or off, got ",
+                 o.huge_pages);
+    o.settings.huge_pages = o.huge_pages == "on";
+  }
+  if (!o.retain.empty()) {
+    const std::uint64_t bytes = parse_bytes(o.retain, "--retain");
+    LIMPID_CHECK(bytes % (1 << 20) == 0, ArgumentError, "--retain is a number of whole MiB, got ", o.retain);
+    // Beside the other knobs: in a resumed run, those that it was started with.
+    if (o.resume && o.settings.alloc_conf.empty() && !o.settings.out.empty()) {
+      o.settings.alloc_conf = train::RunFolder::settings_of(o.settings.out).alloc_conf;
+    }
+    memory::AllocatorSettings knobs = memory::parse_allocator_settings(o.settings.alloc_conf);
+    knobs.retain = bytes;
+    o.settings.alloc_conf = memory::to_string(knobs);
+  }
   if (!o.input.empty()) o.settings.input = parse_input(o.input);
   if (!o.resume) {
     train::check(o.settings);
@@ -172,6 +201,13 @@ nlohmann::ordered_json result_json(const train::TrainResult& r, const TrainSetti
   json["leaks"] = Json::array();
   for (const memory::LeakReport& leak : r.leaks) json["leaks"].push_back(Json::parse(memory::to_json(leak)));
   json["parameters"] = r.parameters;
+  json["policy"] = s.policy;
+  json["alloc_conf"] = s.alloc_conf;
+  json["huge_pages"] = s.huge_pages;
+  json["workspace_cap"] = s.workspace_cap;
+  json["device_calls"] = r.device_calls;
+  json["device_calls_after_first_step"] = r.device_calls_after_first_step;
+  json["reserve_plan"] = r.reserved ? Json::parse(memory::to_json(*r.reserved)) : Json(nullptr);
   json["checkpoint"] = r.checkpoint.empty() ? Json() : Json(r.checkpoint);
   json["trace"] = r.trace.empty() ? Json(nullptr) : Json(r.trace);
   json["stopped"] = r.stopped;
@@ -192,6 +228,10 @@ void print_result(const train::TrainResult& r, std::FILE* to) {
   if (r.test) std::fprintf(to, "test accuracy %s, loss %.4f\n", percent(r.test->accuracy).c_str(), r.test->loss);
   if (r.diverged) std::fprintf(to, "diverged: the loss is no finite number\n");
   std::fprintf(to, "\n%s", train::to_string(r.memory).c_str());
+  if (r.reserved) {
+    std::fprintf(to, "\n%s\ndevice calls of the training: %s\n", memory::to_string(*r.reserved).c_str(),
+                 format_count(r.device_calls).c_str());
+  }
   if (!r.checkpoint.empty()) std::fprintf(to, "\ncheckpoint %s\n", r.checkpoint.c_str());
   if (!r.trace.empty()) {
     std::fprintf(to, "memory trace %s%s%s\n", r.trace.c_str(), r.trace_problem.empty() ? "" : " ends early: ",
@@ -199,33 +239,12 @@ void print_result(const train::TrainResult& r, std::FILE* to) {
   }
 }
 
-// The run as a dry run can repeat it.
-train::PlanSettings plan_of(const TrainSettings& settings, const train::TrainParts& parts) {
-  train::PlanSettings plan;
-  plan.run.train = settings;
-  const Shape input = parts.training->spec().input_shape;
-  plan.run.train.input.assign(input.begin(), input.end());
-  plan.run.train.classes = parts.card.classes;
-  plan.run.samples = parts.training->size();
-  plan.run.validation = parts.validation ? parts.validation->size() : 0;
-  plan.run.test = parts.test ? parts.test->size() : 0;
-  plan.run.checkpoints = !settings.out.empty();
-  for (const memory::SegmentInfo& segment : memory::io_allocator().snapshot()) {
-    for (const memory::BlockInfo& block : segment.blocks) {
-      if (block.state == memory::BlockState::allocated) plan.run.resident.push_back(block.requested);
-    }
-  }
-  plan.allocator = memory::host_allocator().settings();
-  plan.policy = memory::policy_named(memory::host_allocator().policy_name());
-  return plan;
-}
-
 // The verdict and what would have fitted: on stderr, as the last line of --json, and in the run folder as oom.json.
 void explain_failure(memory::OutOfMemoryInfo info, train::PlanSettings plan, const TrainOptions& o,
                      Progress& progress) {
   std::uint64_t& cap = plan.run.train.memory_cap;
   if (cap == 0) cap = info.capacity + memory::io_allocator().ledger().reserved;
-  train::advise(info, plan, memory::host_allocator().policy_name(),
+  train::advise(info, plan, plan.run.train.policy,
                 [&](const std::string& trying) { progress.message("trying dry: " + trying); });
   std::fprintf(stderr, "\n%s\n", memory::report(info).c_str());
   const std::string json = memory::to_json(info);
@@ -241,6 +260,18 @@ void explain_failure(memory::OutOfMemoryInfo info, train::PlanSettings plan, con
   if (o.json) print_json({{"error", "out of memory"}, {"oom", nlohmann::ordered_json::parse(json)}});
 }
 
+// What differs from the usual: "policy bfc, workspace cap 8.00 MiB".
+std::string memory_text(const TrainSettings& s) {
+  std::string out;
+  auto add = [&out](const std::string& part) { out += (out.empty() ? "" : ", ") + part; };
+  if (s.policy != "native") add("policy " + s.policy);
+  if (!s.alloc_conf.empty()) add(s.alloc_conf);
+  if (s.workspace_cap > 0) add("workspace cap " + format_bytes(s.workspace_cap));
+  if (!s.huge_pages) add("no huge pages");
+  if (!s.reserve_plan.empty()) add("reserve plan " + s.reserve_plan);
+  return out;
+}
+
 int run(TrainOptions& o) {
   const TrainSettings settings = final_settings(o);
   Progress progress(o.quiet);
@@ -254,6 +285,7 @@ int run(TrainOptions& o) {
     train::RunFolder::check_new(settings.out, o.overwrite);
   }
 
+  train::apply_memory_settings(settings);
   train::TrainParts parts = train::make_parts(settings, data_search_paths());
   for (const data::SkippedFile& file : parts.skipped)
     progress.message(concat("skipped ", file.path, ": ", file.reason));
@@ -263,7 +295,10 @@ int run(TrainOptions& o) {
                           format_count(parts.test ? parts.test->size() : 0), " test samples of ", parts.card.input));
   progress.message(concat("model  ", settings.model, ", ", format_count(parts.model->num_parameters()), " parameters; ",
                           settings.optimizer, ", lr ", settings.lr, ", batch ", settings.batch));
-  const train::PlanSettings plan = plan_of(settings, parts);
+  if (const std::string text = memory_text(settings); !text.empty()) progress.message("memory " + text);
+  const train::PlanSettings plan = {.run = train::rehearsal_of(settings, parts),
+                                    .allocator = memory::parse_allocator_settings(settings.alloc_conf),
+                                    .policy = memory::policy_named(settings.policy)};
   train::TrainResult result;
   try {
     result = under_memory_cap(settings.memory_cap, true, [&] {
@@ -298,6 +333,8 @@ void add_train(CLI::App& app, Action& action) {
       "  limpid train --data fashion-mnist --model lenet --epochs 3 --out run\n"
       "  limpid train --resume --out run\n"
       "  limpid train --resume --out run --epochs 6\n"
+      "  limpid train --model lenet --policy expandable --reserve-plan dry --workspace-cap 4MiB\n"
+      "  limpid train --model lenet --memory-cap 256MiB --retain 128MiB --alloc-conf role_pools:[param+optimizer]\n"
       "  limpid train --data folder --data-dir photos --input 3x64x64 --model resnet9 --augment\n"
       "  limpid train --data cifar10 --model resnet20 --optimizer sgd --lr 0.1 --momentum 0.9 --weight-decay 1e-4 \\\n"
       "               --schedule cosine --warmup 200 --augment --epochs 30");

@@ -19,6 +19,8 @@ struct HostPool {
   PolicyFactory policy = make_native_policy;
   AllocatorSettings settings;
   bool exists = false;
+  std::shared_ptr<HostMemory> device = std::make_shared<HostMemory>("cpu");
+  std::shared_ptr<HostMemory> io_device = std::make_shared<HostMemory>("cpu (io)");
 };
 HostPool& host_pool() {
   static auto* pool = new HostPool;
@@ -31,7 +33,9 @@ Allocator::Allocator(std::shared_ptr<MemoryDevice> device, AllocatorSettings set
     : device_(std::move(device)), settings_(settings), books_(lock_) {
   LIMPID_CHECK(device_, ArgumentError, "[allocator] needs a device");
   settings_.validate();
-  policy_ = policy(PolicyContext{*device_, settings_, books_});
+  for (std::size_t pool = 0; pool < settings_.pool_count(); pool++) {
+    policies_.push_back(policy(PolicyContext{*device_, settings_, books_}));
+  }
   fraction_ = settings_.per_process_memory_fraction;
   apply_limit();
 }
@@ -42,10 +46,11 @@ Block* Allocator::allocate(std::size_t bytes, Role role, NameId name, StreamId s
   if (bytes == 0) return nullptr;
   const Scope& scope = current_scope();
   std::lock_guard guard(lock_);
-  Block* block = LIMPID_LIKELY(bytes <= kMaxRequest) ? policy_->allocate(bytes, stream) : nullptr;
-  if (LIMPID_UNLIKELY(!block)) out_of_memory(bytes, role, name, stream);
+  Block* block = LIMPID_LIKELY(bytes <= kMaxRequest) ? policy_of(role).allocate(bytes, stream) : nullptr;
+  if (LIMPID_UNLIKELY(!block)) block = allocate_again(bytes, role, name, stream);
   block->id = next_id_++;
   block->role = role;
+  block->role_pool = settings_.role_pools[static_cast<std::size_t>(role)];
   block->name = name;
   block->op = scope.op;
   block->module = scope.module;
@@ -55,11 +60,22 @@ Block* Allocator::allocate(std::size_t bytes, Role role, NameId name, StreamId s
   return block;
 }
 
+// The policy has given back its own cache; those of the other pools are still there.
+Block* Allocator::allocate_again(std::size_t bytes, Role role, NameId name, StreamId stream) {
+  if (policies_.size() > 1 && bytes <= kMaxRequest) {
+    for (auto& policy : policies_) {
+      if (policy.get() != &policy_of(role)) policy->release_cached();
+    }
+    if (Block* block = policy_of(role).allocate(bytes, stream)) return block;
+  }
+  out_of_memory(bytes, role, name, stream);
+}
+
 void Allocator::free(Block* block) noexcept {
   if (!block) return;
   std::lock_guard guard(lock_);
   books_.freed(*block, current_scope());
-  policy_->free(block);
+  policies_[block->role_pool]->free(block);
   after();
 }
 
@@ -83,16 +99,25 @@ void Allocator::set_name(Block* block, NameId name) noexcept {
 void Allocator::record_stream(Block* block, StreamId stream) {
   if (!block) return;
   std::lock_guard guard(lock_);
-  policy_->record_stream(block, stream);
+  policies_[block->role_pool]->record_stream(block, stream);
   books_.trace.append(TraceKind::record_stream, block->id, block->requested, block->role, block->name, stream,
                       current_scope());
 }
 
-void Allocator::empty_cache() {
-  std::lock_guard guard(lock_);
-  books_.trace.append(TraceKind::empty_cache, 0, 0, Role::other, 0, 0, current_scope());
-  policy_->release_cached();
+void Allocator::release(std::uint64_t keep) {
+  books_.trace.append(TraceKind::empty_cache, 0, keep, Role::other, 0, 0, current_scope());
+  for (auto& policy : policies_) policy->release_to(keep);
   after();
+}
+
+void Allocator::empty_cache(std::uint64_t keep) {
+  std::lock_guard guard(lock_);
+  release(keep);
+}
+
+void Allocator::end_step() {
+  std::lock_guard guard(lock_);
+  if (books_.rows.reserved > settings_.retain) release(settings_.retain);
 }
 
 void Allocator::add_external(std::size_t bytes) {
@@ -109,11 +134,7 @@ void Allocator::remove_external(std::size_t bytes) {
 
 void Allocator::set_capacity(std::uint64_t bytes) {
   std::lock_guard guard(lock_);
-  if (bytes > 0 && books_.rows.reserved > bytes) {
-    books_.trace.append(TraceKind::empty_cache, 0, 0, Role::other, 0, 0, current_scope());
-    policy_->release_cached();
-  }
-  after();
+  if (bytes > 0 && books_.rows.reserved > bytes) release(0);
   device_->set_capacity(bytes);
   apply_limit();
 }
@@ -129,7 +150,7 @@ void Allocator::set_memory_fraction(double fraction) {
 void Allocator::apply_limit() {
   limit_.reset();
   if (fraction_ < 1) limit_ = static_cast<std::uint64_t>(fraction_ * static_cast<double>(device_->mem_info().total));
-  policy_->set_limit(limit_);
+  for (auto& policy : policies_) policy->set_limit(limit_);
 }
 
 void Allocator::after_device_call() {
@@ -155,7 +176,7 @@ void Allocator::out_of_memory(std::size_t bytes, Role role, NameId name, StreamI
   OutOfMemoryInfo info;
   info.device = device_->name();
   info.requested = bytes;
-  info.rounded = bytes <= kMaxRequest ? policy_->round(bytes) : bytes;
+  info.rounded = bytes <= kMaxRequest ? policy_of(role).round(bytes) : bytes;
   const LedgerRows& rows = books_.rows;
   info.live = rows.live_total + rows.rounding + rows.slack;
   info.reserved = rows.reserved;
@@ -169,10 +190,16 @@ void Allocator::out_of_memory(std::size_t bytes, Role role, NameId name, StreamI
   info.name = name_of(name);
   info.scope = current_scope();
   info.device_asked = books_.device_refused;
-  judge(info, *policy_, rows, stream);
+  judge(info, policies_, settings_.role_pools[static_cast<std::size_t>(role)], rows, stream);
   look_back(info, name, books_.trace);
   after();
   throw OutOfMemoryError(std::move(info));
+}
+
+void Allocator::for_each_segment(const std::function<void(const Segment&, std::uint8_t)>& visit) const {
+  for (std::size_t pool = 0; pool < policies_.size(); pool++) {
+    policies_[pool]->for_each_segment([&](const Segment& s) { visit(s, static_cast<std::uint8_t>(pool)); });
+  }
 }
 
 std::uint64_t Allocator::record_to(Trace::Sink sink) {
@@ -182,7 +209,7 @@ std::uint64_t Allocator::record_to(Trace::Sink sink) {
     return 0;
   }
   std::vector<TraceRecord> live, uses;
-  policy_->for_each_segment([&](const Segment& segment) {
+  for_each_segment([&](const Segment& segment, std::uint8_t) {
     for (const Block* b = segment.first; b; b = b->next) {
       if (b->state != BlockState::allocated) continue;
       live.push_back({b->id, b->requested, b->stream, b->name, b->op, b->module, 0, 0, TraceKind::alloc, b->role,
@@ -255,12 +282,13 @@ Ledger Allocator::ledger_at_reserved_peak() const {
 std::vector<SegmentInfo> Allocator::snapshot() const {
   std::lock_guard guard(lock_);
   std::vector<SegmentInfo> out;
-  policy_->for_each_segment([&](const Segment& segment) {
+  for_each_segment([&](const Segment& segment, std::uint8_t role_pool) {
     SegmentInfo info;
     info.address = reinterpret_cast<std::uintptr_t>(segment.base);
     info.size = segment.size;
     info.stream = segment.stream;
     info.pool = segment.pool;
+    info.role_pool = role_pool;
     info.expandable = segment.expandable;
     for (const Block* b = segment.first; b != segment.end; b = b->next) {
       BlockInfo block;
@@ -295,11 +323,24 @@ void set_host_policy(PolicyFactory policy, const AllocatorSettings& settings) {
   pool.settings = settings;
 }
 
+void set_host_huge_pages(bool on) {
+  host_pool().device->set_huge_pages(on);
+  host_pool().io_device->set_huge_pages(on);
+}
+
+bool host_huge_pages() { return host_pool().device->huge_pages(); }
+
+bool host_pool_exists() {
+  HostPool& pool = host_pool();
+  std::lock_guard guard(pool.mutex);
+  return pool.exists;
+}
+
 Allocator& host_allocator() {
   static Allocator* allocator = [] {
     HostPool& pool = host_pool();
     std::lock_guard guard(pool.mutex);
-    auto* made = new Allocator(std::make_shared<HostMemory>("cpu"), pool.settings, pool.policy);
+    auto* made = new Allocator(pool.device, pool.settings, pool.policy);
     pool.exists = true;
     return made;
   }();
@@ -307,7 +348,7 @@ Allocator& host_allocator() {
 }
 
 Allocator& io_allocator() {
-  static Allocator* allocator = new Allocator(std::make_shared<HostMemory>("cpu (io)"));
+  static Allocator* allocator = new Allocator(host_pool().io_device);
   return *allocator;
 }
 

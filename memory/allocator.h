@@ -1,9 +1,11 @@
 // The allocator: every byte of every tensor and workspace on one device comes from here. A facade over a policy that
-// adds the lock, names and roles, the ledger, statistics, the trace and the out-of-memory error. Thread safe.
+// adds the lock, names and roles, pools by role, the ledger, statistics, the trace and the out-of-memory error. Thread
+// safe.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +24,7 @@
 #include <limpid/memory/spin_lock.h>
 #include <limpid/memory/stats.h>
 #include <limpid/memory/trace.h>
+#include <limpid/memory/trim.h>
 
 namespace limpid::memory {
 
@@ -40,8 +43,13 @@ class Allocator {
   void set_name(Block* block, NameId name) noexcept;
   // Also `stream` uses the block: once freed, it is not reused before that stream has got there.
   void record_stream(Block* block, StreamId stream);
-  // Waits for pending blocks and gives every wholly free segment back to the device.
-  void empty_cache();
+  // Waits for pending blocks and gives wholly free segments back to the device: all of them, or the largest first as
+  // long as the reserved bytes do not fall below `keep`.
+  void empty_cache(std::uint64_t keep = 0);
+  // The same, with an account of what went back, what stayed and why.
+  TrimResult trim(std::uint64_t keep = 0);
+  // A training step ends: empties the cache down to settings().retain when the reserved bytes are above it.
+  void end_step();
 
   // Memory that somebody else owns and a tensor wraps. It counts in its own row, not in reserved nor against capacity.
   void add_external(std::size_t bytes);
@@ -55,7 +63,7 @@ class Allocator {
 
   const AllocatorSettings& settings() const { return settings_; }
   const std::string& device_name() const { return device_->name(); }
-  const char* policy_name() const { return policy_->name(); }
+  const char* policy_name() const { return policies_[0]->name(); }
   MemoryDevice& device() { return *device_; }
 
   Stats stats() const;
@@ -76,6 +84,10 @@ class Allocator {
   void check() const;
 
  private:
+  Policy& policy_of(Role role) { return *policies_[settings_.role_pools[static_cast<std::size_t>(role)]]; }
+  void for_each_segment(const std::function<void(const Segment& segment, std::uint8_t role_pool)>& visit) const;
+  void release(std::uint64_t keep);
+  LIMPID_NOINLINE Block* allocate_again(std::size_t bytes, Role role, NameId name, StreamId stream);
   Ledger complete(const LedgerRows& rows, const Scope& scope) const;
   void apply_limit();
   LIMPID_NOINLINE void after_device_call();
@@ -94,7 +106,7 @@ class Allocator {
   std::shared_ptr<MemoryDevice> device_;
   AllocatorSettings settings_;
   Books books_;
-  std::unique_ptr<Policy> policy_;
+  std::vector<std::unique_ptr<Policy>> policies_;  // one a pool of roles
   double fraction_ = 1;
   std::optional<std::uint64_t> limit_;  // of the fraction
   std::uint64_t next_id_ = 1;
@@ -102,6 +114,10 @@ class Allocator {
 
 // Policy and settings of the pool of CPU tensors. ArgumentError once the pool exists.
 void set_host_policy(PolicyFactory policy, const AllocatorSettings& settings = {});
+bool host_pool_exists();
+// Huge pages for what both pools below take from the system from now on; they are on at the start.
+void set_host_huge_pages(bool on);
+bool host_huge_pages();
 // The pool of CPU tensors and the pool of the data loader's buffers, made at first use. Never destroyed, so that a
 // static tensor may be freed after main.
 Allocator& host_allocator();

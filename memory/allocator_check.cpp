@@ -20,7 +20,7 @@ void Allocator::check() const {
   LedgerRows rows;
   std::array<std::array<std::int64_t, 2>, kMetricCount> metrics{};
   std::int64_t oversize_blocks = 0, oversize_segments = 0;
-  policy_->for_each_segment([&](const Segment& segment) {
+  for_each_segment([&](const Segment& segment, std::uint8_t role_pool) {
     auto pool = static_cast<std::size_t>(segment.pool);
     auto count = [&](Metric m, std::size_t n) {
       metrics[static_cast<std::size_t>(m)][pool] += static_cast<std::int64_t>(n);
@@ -53,6 +53,8 @@ void Allocator::check() const {
       LIMPID_CHECK(b->requested > 0 && b->requested <= b->rounded && b->rounded <= b->size, InternalError,
                    "[allocator] a block of ", b->size, " bytes was asked for as ", b->requested, ", rounded to ",
                    b->rounded);
+      LIMPID_CHECK(b->role_pool == role_pool, InternalError, "[allocator] a block of role pool ", b->role_pool,
+                   " lies in pool ", role_pool);
       count(Metric::active, 1);
       count(Metric::active_bytes, b->size);
       count(Metric::requested_bytes, b->requested);
@@ -96,7 +98,7 @@ void Allocator::check() const {
   same("oversize segments", static_cast<std::uint64_t>(books_.oversize_segments.current),
        static_cast<std::uint64_t>(oversize_segments));
   complete(books_.rows, current_scope()).check();
-  policy_->check();
+  for (const auto& policy : policies_) policy->check();
 }
 
 }  // namespace limpid::memory

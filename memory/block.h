@@ -42,6 +42,7 @@ struct alignas(64) Block {
   Phase phase = Phase::none;
   BlockState state = BlockState::free;
   PoolKind pool = PoolKind::small;
+  std::uint8_t role_pool = 0;  // of the role that it was allocated with (AllocatorSettings::role_pools)
 
   // It has a neighbour with memory.
   bool is_split() const {
@@ -76,6 +77,7 @@ struct SegmentInfo {
   std::size_t size = 0;
   StreamId stream = 0;
   PoolKind pool = PoolKind::small;
+  std::uint8_t role_pool = 0;
   bool expandable = false;
   std::vector<BlockInfo> blocks;  // in address order, without gaps
 };

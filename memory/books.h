@@ -163,6 +163,7 @@ class Books {
   Stat oversize_allocations;
   Stat oversize_segments;
   std::int64_t retries = 0, ooms = 0, syncs = 0, device_allocs = 0, device_frees = 0;
+  std::uint64_t next_segment = 1;   // id; one count for all policies that share the books
   std::size_t oversize = SIZE_MAX;  // blocks and segments of this size and more count as oversize
   std::uint64_t device_refused = 0;  // bytes of the last refused call since one succeeded
   bool device_changed = false;

@@ -61,12 +61,17 @@ bool HostMemory::fits(std::uint64_t bytes) const {
   return used <= most && bytes <= most - used;
 }
 
+// A wish; what comes of it does not matter.
+void HostMemory::advise(void* at, std::size_t bytes) const {
+  madvise(at, bytes, huge_pages() ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+}
+
 void* HostMemory::reserve(std::size_t bytes) {
   bytes = round_to_page(bytes);
   if (!fits(bytes)) return nullptr;
   void* segment = map_aligned(bytes, PROT_READ | PROT_WRITE);
   if (!segment) return nullptr;
-  madvise(segment, bytes, MADV_HUGEPAGE);  // a wish; a kernel without huge pages serves small ones
+  advise(segment, bytes);
   used_.fetch_add(bytes, std::memory_order_relaxed);
   return segment;
 }
@@ -97,7 +102,7 @@ bool HostMemory::map(void* at, std::size_t bytes) {
                  std::strerror(errno));
     return false;
   }
-  madvise(at, bytes, MADV_HUGEPAGE);
+  advise(at, bytes);
   used_.fetch_add(bytes, std::memory_order_relaxed);
   return true;
 }

@@ -273,6 +273,12 @@ void NativePolicy::release_free() {
   release_whole(pool_of(PoolKind::small));
 }
 
+void NativePolicy::give_back(Block* block, std::size_t most) {
+  if (!block->segment->expandable) return TiledPolicy::give_back(block, most);
+  const std::size_t page = page_of(block->pool);
+  if (most >= page) unmap_pages(block, page, most / page * page);
+}
+
 // --- views
 
 void NativePolicy::check_lists(std::size_t listed_elsewhere) const {

@@ -59,6 +59,7 @@ class NativePolicy : public TiledPolicy {
   void take_back(Block* block) override;
   void remove_free(Block* block) override;
   void release_free() override;
+  void give_back(Block* block, std::size_t most) override;
   void unmapped_removed(Block* tile) override;
   void unmapped_added(Block* tile) override;
 

@@ -181,6 +181,13 @@ void OfflinePolicy::release_free() {
   slab_ = nullptr;
 }
 
+void OfflinePolicy::give_back(Block* block, std::size_t most) {
+  if (!in_slab(block)) return NativePolicy::give_back(block, most);
+  if (block->is_split() || block->size > most) return;
+  release_segment(block);
+  slab_ = nullptr;
+}
+
 void OfflinePolicy::check() const {
   for (const auto& [offset, gap] : gaps_) LIMPID_ASSERT(is_free(gap) && offset_of(gap) == offset && in_slab(gap));
   check_lists(gaps_.size());

@@ -56,6 +56,7 @@ class OfflinePolicy final : public NativePolicy {
   void take_back(Block* block) override;
   void remove_free(Block* block) override;
   void release_free() override;
+  void give_back(Block* block, std::size_t most) override;
 
  private:
   bool in_slab(const Block* block) const { return slab_ && block->segment == slab_; }

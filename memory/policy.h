@@ -41,6 +41,8 @@ class Policy {
   virtual void record_stream(Block* block, StreamId stream) = 0;
   // Waits for pending blocks and returns to the device what is wholly free.
   virtual void release_cached() = 0;
+  // The same, the largest first, and only as far as the reserved bytes do not fall below `keep`.
+  virtual void release_to(std::uint64_t keep) = 0;
   // Limit on reserved bytes besides the device's own.
   virtual void set_limit(std::optional<std::uint64_t> bytes) = 0;
   virtual void for_each_segment(const std::function<void(const Segment&)>& visit) const = 0;

@@ -150,7 +150,7 @@ class Runner {
         allocator_.record_stream(blocks_[op.slot], op.stream);
         return true;
       case TraceKind::empty_cache:
-        allocator_.empty_cache();
+        allocator_.empty_cache(op.bytes);
         return true;
       case TraceKind::oom:
         if (Block* block = request(op, result, false)) {

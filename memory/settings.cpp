@@ -58,7 +58,51 @@ void parse_divisions(std::string_view list, std::array<std::size_t, 16>& out) {
   }
 }
 
+Role role_named(std::string_view name) {
+  std::string known;
+  for (int r = 0; r < kRoleCount; r++) {
+    const char* text = to_string(static_cast<Role>(r));
+    if (name == text) return static_cast<Role>(r);
+    known += std::string(r == 0 ? "" : ", ") + text;
+  }
+  LIMPID_THROW(ArgumentError, "[allocator settings] role_pools: unknown role '", name, "'; known are ", known);
+}
+
+// "param+optimizer,grad": a pool for each item.
+void parse_role_pools(std::string_view list, std::array<std::uint8_t, kRoleCount>& out) {
+  std::uint8_t pool = 0;
+  for (bool more = true; more;) {
+    std::size_t comma = std::min(list.find(','), list.size());
+    std::string_view item = list.substr(0, comma);
+    more = comma < list.size();
+    list.remove_prefix(std::min(comma + 1, list.size()));
+    pool++;
+    for (bool again = true; again;) {
+      std::size_t plus = std::min(item.find('+'), item.size());
+      std::uint8_t& at = out[static_cast<std::size_t>(role_named(item.substr(0, plus)))];
+      LIMPID_CHECK(at == 0, ArgumentError, "[allocator settings] role_pools names the role ", item.substr(0, plus),
+                   " twice");
+      at = pool;
+      again = plus < item.size();
+      item.remove_prefix(std::min(plus + 1, item.size()));
+    }
+  }
+}
+
 }  // namespace
+
+std::size_t AllocatorSettings::pool_count() const {
+  return std::size_t{1} + *std::max_element(role_pools.begin(), role_pools.end());
+}
+
+std::string AllocatorSettings::pool_name(std::size_t pool) const {
+  if (pool == 0) return "others";
+  std::string out;
+  for (std::size_t r = 0; r < role_pools.size(); r++) {
+    if (role_pools[r] == pool) out += (out.empty() ? "" : "+") + std::string(to_string(static_cast<Role>(r)));
+  }
+  return out;
+}
 
 std::size_t AllocatorSettings::divisions_for(std::size_t bytes) const {
   int log = bytes == 0 ? 0 : static_cast<int>(std::bit_width(bytes)) - 1;
@@ -81,6 +125,12 @@ void AllocatorSettings::validate() const {
                garbage_collection_threshold);
   LIMPID_CHECK(per_process_memory_fraction >= 0 && per_process_memory_fraction <= 1, ArgumentError,
                "[allocator settings] per_process_memory_fraction must be in [0, 1], got ", per_process_memory_fraction);
+  LIMPID_CHECK(retain == kRetainAll || retain % kMiB == 0, ArgumentError,
+               "[allocator settings] retain must be whole MiB, got ", retain, " bytes");
+  for (std::size_t pool = 1; pool < pool_count(); pool++) {
+    LIMPID_CHECK(!pool_name(pool).empty(), ArgumentError, "[allocator settings] role_pools: pool ", pool, " of ",
+                 pool_count() - 1, " has no role");
+  }
   for (std::size_t divisions : roundup_power2_divisions) {
     LIMPID_CHECK(divisions == 0 || std::has_single_bit(divisions), ArgumentError,
                  "[allocator settings] roundup_power2_divisions must be powers of two, got ", divisions);
@@ -116,8 +166,9 @@ AllocatorSettings parse_allocator_settings(std::string_view raw) {
     LIMPID_CHECK(rest.empty() || (rest.front() == ',' && rest.size() > 1), ArgumentError,
                  "[allocator settings] expected a comma and a key after ", key, ", got '", rest, "'");
     if (!rest.empty()) rest.remove_prefix(1);
-    LIMPID_CHECK(!value.empty() && (!list || key == "roundup_power2_divisions"), ArgumentError, "[allocator settings] ",
-                 key, list ? " does not take a list" : " has no value");
+    const bool takes_list = key == "roundup_power2_divisions" || key == "role_pools";
+    LIMPID_CHECK(!value.empty(), ArgumentError, "[allocator settings] ", key, " has no value");
+    LIMPID_CHECK(!list || takes_list, ArgumentError, "[allocator settings] ", key, " does not take a list");
     if (key == "max_split_size_mb") {
       settings.max_split_size = parse_integer(key, value) * kMiB;
     } else if (key == "max_non_split_rounding_mb") {
@@ -127,6 +178,11 @@ AllocatorSettings parse_allocator_settings(std::string_view raw) {
       settings.large_segment_size = parse_integer(key, value) * kMiB;
     } else if (key == "stitch_limit_mb") {
       settings.stitch_limit = parse_integer(key, value) * kMiB;
+    } else if (key == "retain_mb") {
+      settings.retain = parse_integer(key, value) * kMiB;
+    } else if (key == "role_pools") {
+      settings.role_pools = {};
+      parse_role_pools(value, settings.role_pools);
     } else if (key == "garbage_collection_threshold") {
       settings.garbage_collection_threshold = parse_real(key, value);
       LIMPID_CHECK(settings.garbage_collection_threshold > 0, ArgumentError,
@@ -170,6 +226,12 @@ std::string to_string(const AllocatorSettings& s) {
     put("garbage_collection_threshold", concat(s.garbage_collection_threshold));
   }
   if (s.per_process_memory_fraction != 1) put("per_process_memory_fraction", concat(s.per_process_memory_fraction));
+  if (s.expandable_segments) put("expandable_segments", "True");
+  put_size("stitch_limit_mb", s.stitch_limit, defaults.stitch_limit);
+  put_size("retain_mb", s.retain, defaults.retain);
+  std::string pools;
+  for (std::size_t pool = 1; pool < s.pool_count(); pool++) pools += (pool == 1 ? "" : ",") + s.pool_name(pool);
+  if (!pools.empty()) put("role_pools", "[" + pools + "]");
   const auto& divisions = s.roundup_power2_divisions;
   if (std::all_of(divisions.begin(), divisions.end(), [&](std::size_t d) { return d == divisions[0]; })) {
     if (divisions[0] != 0) put("roundup_power2_divisions", std::to_string(divisions[0]));

@@ -1,5 +1,5 @@
-// The knobs of the native policy, with PyTorch's names, defaults and ranges (torch.cuda notes, "Optimizing memory
-// usage"). Plain data: nothing here reads the environment.
+// The knobs of the allocator and its native policy, with PyTorch's names, defaults and ranges (torch.cuda notes,
+// "Optimizing memory usage"); those below the line are limpid's own. Plain data: nothing here reads the environment.
 #pragma once
 
 #include <array>
@@ -8,10 +8,13 @@
 #include <string>
 #include <string_view>
 
+#include <limpid/memory/role.h>
+
 namespace limpid::memory {
 
 struct AllocatorSettings {
   static constexpr std::size_t kNoSplitLimit = SIZE_MAX;
+  static constexpr std::size_t kRetainAll = SIZE_MAX;
 
   std::size_t max_split_size = kNoSplitLimit;  // bytes; blocks of this size and more are never split ("oversize")
   // Slack allowed when a cached oversize block serves a request; at least large_segment_size, and by default the same.
@@ -25,15 +28,26 @@ struct AllocatorSettings {
   // Grow virtual ranges page by page instead of asking for segments. Together with max_split_size the reserved bytes
   // may grow without end, as they do in PyTorch.
   bool expandable_segments = false;
-  // Of the policy `stitch` only, not PyTorch's: requests from here on are stitched together from free blocks.
+
+  // ---- not PyTorch's
+  // Of the policy `stitch` only: requests from here on are stitched together from free blocks.
   std::size_t stitch_limit = std::size_t{2} << 20;
+  // The pool of each role. Blocks of different pools never share a segment; each pool is a policy of its own over the
+  // same device. Pool 0 has the roles that were not named.
+  std::array<std::uint8_t, kRoleCount> role_pools{};
+  // When a step ends, cached segments go back to the device as long as the reserved bytes do not fall below this: the
+  // release threshold of cudaMallocAsync. Whole MiB.
+  std::size_t retain = kRetainAll;
 
   std::size_t divisions_for(std::size_t bytes) const;
+  std::size_t pool_count() const;
+  std::string pool_name(std::size_t pool) const;  // "param+optimizer"; "others" for pool 0
   void validate() const;  // ArgumentError names the knob, its value and its range
+  bool operator==(const AllocatorSettings&) const = default;
 };
 
-// "max_split_size_mb:64,roundup_power2_divisions:[64:8,256:4,>:1]" -> settings; absent keys have their defaults. An
-// unknown key, a bad value or a bad form is an ArgumentError.
+// "max_split_size_mb:64,roundup_power2_divisions:[64:8,256:4,>:1],role_pools:[param+optimizer,grad],retain_mb:256" ->
+// settings; absent keys have their defaults. An unknown key, a bad value or a bad form is an ArgumentError.
 AllocatorSettings parse_allocator_settings(std::string_view text);
 // The keys that differ from their defaults, in the same form; "" for the defaults.
 std::string to_string(const AllocatorSettings& settings);

@@ -67,7 +67,7 @@ Segment* TiledPolicy::add_segment(void* base, std::size_t bytes, PoolKind kind, 
   segment->base = base;
   segment->size = bytes;
   segment->stream = stream;
-  segment->id = next_segment_++;
+  segment->id = books_.next_segment++;
   segment->pool = kind;
   segment->expandable = expandable;
   segment->first = first;
@@ -240,6 +240,28 @@ void TiledPolicy::free(Block* block) noexcept {
 void TiledPolicy::release_cached() {
   wait_for_events();
   release_free();
+}
+
+void TiledPolicy::release_to(std::uint64_t keep) {
+  if (keep == 0) return release_cached();
+  wait_for_events();
+  std::vector<Block*> blocks;
+  for (const auto& segment : segments_) {
+    for (Block* block = segment->first; block; block = block->next) {
+      if (is_free(block)) blocks.push_back(block);
+    }
+  }
+  std::sort(blocks.begin(), blocks.end(), [](const Block* a, const Block* b) {
+    return a->size != b->size ? a->size > b->size : comes_before(a, b);
+  });
+  for (Block* block : blocks) {
+    if (books_.rows.reserved <= keep) return;
+    give_back(block, books_.rows.reserved - keep);
+  }
+}
+
+void TiledPolicy::give_back(Block* block, std::size_t most) {
+  if (!block->segment->expandable && !block->is_split() && block->size <= most) release_segment(block);
 }
 
 // --- streams

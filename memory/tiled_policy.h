@@ -24,6 +24,7 @@ class TiledPolicy : public Policy {
   void free(Block* block) noexcept override;
   void record_stream(Block* block, StreamId stream) override;
   void release_cached() override;
+  void release_to(std::uint64_t keep) override;
   void set_limit(std::optional<std::uint64_t> bytes) override { limit_ = bytes; }
   void for_each_segment(const std::function<void(const Segment&)>& visit) const override;
 
@@ -38,6 +39,8 @@ class TiledPolicy : public Policy {
   virtual void remove_free(Block* block) = 0;
   // Gives back to the device what is wholly free; every pending block has been waited for.
   virtual void release_free() = 0;
+  // Gives back up to `most` bytes of a free block, if the device takes parts of it or it is a segment of that size.
+  virtual void give_back(Block* block, std::size_t most);
 
   // --- segments
   // One whole block in no list; nullptr when the device or the limit says no.
@@ -176,7 +179,6 @@ class TiledPolicy : public Policy {
   std::vector<Block*> deferred_;      // freed while the device could not record an event
   std::vector<std::unique_ptr<Block[]>> block_chunks_;
   Block* spare_blocks_ = nullptr;
-  std::uint64_t next_segment_ = 1;
 };
 
 }  // namespace limpid::memory

@@ -29,7 +29,7 @@ enum class TraceKind : std::uint8_t {
   oom,          // the request failed; requested bytes
   segment_map,  // id of an expandable segment: it grew by these bytes
   segment_unmap,  // id of an expandable segment: it gave these bytes back
-  empty_cache,    // the owner asked for the cache to be given back
+  empty_cache,    // the owner asked for the cache to be given back, down to so many reserved bytes
 };
 inline constexpr int kTraceKindCount = 12;
 const char* to_string(TraceKind kind);

@@ -31,8 +31,10 @@ struct Window {
 
 class Judge {
  public:
-  Judge(OutOfMemoryInfo& info, const Policy& policy, const LedgerRows& rows, StreamId stream)
-      : info_(info), policy_(policy), rows_(rows), stream_(stream), pool_(policy.pool_for(info.rounded)) {
+  Judge(OutOfMemoryInfo& info, std::span<const std::unique_ptr<Policy>> pools, std::size_t own, const LedgerRows& rows,
+        StreamId stream)
+      : info_(info), pools_(pools), policy_(*pools[own]), rows_(rows), stream_(stream),
+        pool_(policy_.pool_for(info.rounded)) {
     // What the device can still give us, in units in which a range grows.
     room_ = info_.device_free;
     if (info_.limit) room_ = std::min(room_, *info_.limit - std::min(*info_.limit, info_.reserved));
@@ -42,15 +44,15 @@ class Judge {
 
   void run() {
     std::map<std::pair<Role, NameId>, Holder> holders;
-    policy_.for_each_segment([&](const Segment& segment) {
-      look_at(segment);
+    for_each_segment([&](const Segment& segment, bool own) {
+      look_at(segment, own);
       for (const Block* b = segment.first; b != segment.end; b = b->next) {
         if (b->state != BlockState::allocated) continue;
         Holder& holder = holders[{b->role, label_of(*b)}];
         holder.bytes += b->requested;
         holder.count++;
       }
-      find_pins(segment);
+      if (own) find_pins(segment);
     });
     find_pins_of_whole_segments();
     for (auto& [key, holder] : holders) {
@@ -66,7 +68,12 @@ class Judge {
   }
 
  private:
-  void look_at(const Segment& segment) {
+  void for_each_segment(const std::function<void(const Segment&, bool own)>& visit) const {
+    for (const auto& policy : pools_)
+      policy->for_each_segment([&](const Segment& s) { visit(s, policy.get() == &policy_); });
+  }
+
+  void look_at(const Segment& segment, bool own) {
     std::uint64_t free_run = 0, run = 0;
     bool pending = false;
     for (const Block* b = segment.first; b != segment.end; b = b->next) {
@@ -79,7 +86,7 @@ class Judge {
       pending = (pending && b->state == BlockState::free) || b->state == BlockState::pending;
       run = b->state == BlockState::free || b->state == BlockState::pending ? run + b->size : 0;
       if (run == 0) pending = false;
-      const bool own_pool = b->pool == pool_, own_stream = b->stream == stream_;
+      const bool own_pool = own && b->pool == pool_, own_stream = b->stream == stream_;
       if (pending && own_pool && own_stream) runs_.with_pending = std::max(runs_.with_pending, run);
       if (own_pool && !own_stream && free_run > runs_.other_stream) {
         runs_.other_stream = free_run;
@@ -150,7 +157,7 @@ class Judge {
     };
     std::vector<Whole> wholes;
     std::size_t all = 0;
-    policy_.for_each_segment([&](const Segment& segment) {
+    for_each_segment([&](const Segment& segment, bool) {
       if (segment.expandable) return;
       std::size_t live = 0;
       for (const Block* b = segment.first; b != segment.end; b = b->next) live += b->state == BlockState::allocated;
@@ -222,8 +229,9 @@ class Judge {
     }
     if (runs_.other_pool >= rounded) {
       return say(OomCause::other_pool,
-                 concat("a free place of ", bytes(runs_.other_pool), " lies in the pool of ",
-                        pool_ == PoolKind::large ? "small" : "large", " requests, this one is served by the other"));
+                 concat("a free place of ", bytes(runs_.other_pool), " lies in another pool (",
+                        pools_.size() > 1 ? "of other roles or " : "", "of ",
+                        pool_ == PoolKind::large ? "small" : "large", " requests) than this request's"));
     }
     if (room_ >= r && info_.device_asked > room_) {
       return say(OomCause::granularity, concat("the device has room for ", bytes(room_), ", but is asked for ",
@@ -241,6 +249,7 @@ class Judge {
   }
 
   OutOfMemoryInfo& info_;
+  const std::span<const std::unique_ptr<Policy>> pools_;
   const Policy& policy_;
   const LedgerRows& rows_;
   const StreamId stream_;
@@ -254,8 +263,9 @@ class Judge {
 
 }  // namespace
 
-void judge(OutOfMemoryInfo& info, const Policy& policy, const LedgerRows& rows, StreamId stream) {
-  Judge(info, policy, rows, stream).run();
+void judge(OutOfMemoryInfo& info, std::span<const std::unique_ptr<Policy>> pools, std::size_t pool,
+           const LedgerRows& rows, StreamId stream) {
+  Judge(info, pools, pool, rows, stream).run();
 }
 
 void look_back(OutOfMemoryInfo& info, NameId name, const Trace& trace) {

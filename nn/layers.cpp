@@ -11,6 +11,9 @@
 namespace limpid::nn {
 namespace {
 
+// Born in its role: that decides its pool.
+TensorOptions as_param() { return {.role = memory::Role::param}; }
+
 void check_at_least(const char* layer, const char* what, std::int64_t value, std::int64_t least) {
   LIMPID_CHECK(value >= least, ArgumentError, "[", layer, "] ", what, " must be at least ", least, ", got ", value);
 }
@@ -51,8 +54,8 @@ void check_cross_entropy(const char* loss, const CrossEntropyOptions& options) {
 Linear::Linear(const LinearOptions& options) : options_(options) {
   check_at_least("Linear", "in_features", options.in_features, 1);
   check_at_least("Linear", "out_features", options.out_features, 1);
-  weight = register_parameter("weight", empty({options.out_features, options.in_features}));
-  bias = register_parameter("bias", options.bias ? empty({options.out_features}) : Tensor());
+  weight = register_parameter("weight", empty({options.out_features, options.in_features}, as_param()));
+  bias = register_parameter("bias", options.bias ? empty({options.out_features}, as_param()) : Tensor());
   reset_parameters();
 }
 
@@ -87,8 +90,9 @@ Conv2d::Conv2d(const Conv2dOptions& options) : options_(options) {
                "[Conv2d] in_channels and out_channels must be multiples of groups, got ", options.in_channels, ", ",
                options.out_channels, " and groups ", options.groups);
   weight = register_parameter("weight", empty({options.out_channels, options.in_channels / options.groups,
-                                               options.kernel_size.h, options.kernel_size.w}));
-  bias = register_parameter("bias", options.bias ? empty({options.out_channels}) : Tensor());
+                                               options.kernel_size.h, options.kernel_size.w},
+                                              as_param()));
+  bias = register_parameter("bias", options.bias ? empty({options.out_channels}, as_param()) : Tensor());
   reset_parameters();
 }
 

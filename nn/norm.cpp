@@ -6,6 +6,9 @@
 namespace limpid::nn {
 namespace {
 
+// Born in its role: that decides its pool.
+TensorOptions as_param() { return {.role = memory::Role::param}; }
+
 const char* yes(bool value) { return value ? "True" : "False"; }
 
 void check_eps(const char* layer, double eps) {
@@ -23,12 +26,12 @@ BatchNorm::BatchNorm(const char* type, const BatchNormOptions& options) : option
                "] momentum must be between 0 and 1, got ", *options.momentum);
   check_eps(type, options.eps);
   Shape shape{options.num_features};
-  weight = register_parameter("weight", options.affine ? ones(shape) : Tensor());
-  bias = register_parameter("bias", options.affine ? zeros(shape) : Tensor());
-  running_mean = register_buffer("running_mean", options.track_running_stats ? zeros(shape) : Tensor());
-  running_var = register_buffer("running_var", options.track_running_stats ? ones(shape) : Tensor());
+  weight = register_parameter("weight", options.affine ? ones(shape, as_param()) : Tensor());
+  bias = register_parameter("bias", options.affine ? zeros(shape, as_param()) : Tensor());
+  running_mean = register_buffer("running_mean", options.track_running_stats ? zeros(shape, as_param()) : Tensor());
+  running_var = register_buffer("running_var", options.track_running_stats ? ones(shape, as_param()) : Tensor());
   num_batches_tracked =
-      register_buffer("num_batches_tracked", options.track_running_stats ? zeros({}, {.dtype = int64}) : Tensor());
+      register_buffer("num_batches_tracked", options.track_running_stats ? zeros({}, {.dtype = int64, .role = memory::Role::param}) : Tensor());
 }
 
 void BatchNorm::reset_running_stats() {
@@ -97,8 +100,8 @@ LayerNorm::LayerNorm(const LayerNormOptions& options) : options_(options) {
   for (std::int64_t dim : shape)
     LIMPID_CHECK(dim >= 1, ArgumentError, "[LayerNorm] dims of normalized_shape must be at least 1, got ", shape);
   check_eps("LayerNorm", options.eps);
-  weight = register_parameter("weight", options.elementwise_affine ? ones(shape) : Tensor());
-  bias = register_parameter("bias", options.elementwise_affine && options.bias ? zeros(shape) : Tensor());
+  weight = register_parameter("weight", options.elementwise_affine ? ones(shape, as_param()) : Tensor());
+  bias = register_parameter("bias", options.elementwise_affine && options.bias ? zeros(shape, as_param()) : Tensor());
 }
 
 Tensor LayerNorm::forward(const Tensor& x) {
@@ -128,8 +131,8 @@ GroupNorm::GroupNorm(const GroupNormOptions& options) : options_(options) {
                options.num_channels, " and ", options.num_groups);
   check_eps("GroupNorm", options.eps);
   Shape shape{options.num_channels};
-  weight = register_parameter("weight", options.affine ? ones(shape) : Tensor());
-  bias = register_parameter("bias", options.affine ? zeros(shape) : Tensor());
+  weight = register_parameter("weight", options.affine ? ones(shape, as_param()) : Tensor());
+  bias = register_parameter("bias", options.affine ? zeros(shape, as_param()) : Tensor());
 }
 
 Tensor GroupNorm::forward(const Tensor& x) {

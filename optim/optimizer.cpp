@@ -6,6 +6,7 @@
 
 #include <limpid/autograd/grad_mode.h>
 #include <limpid/base/scope.h>
+#include <limpid/tensor/creation.h>
 #include <limpid/tensor/raw.h>
 
 namespace limpid::optim {
@@ -13,8 +14,10 @@ namespace {
 
 // A tensor of `param`'s shape and strides for the optimizer's row of the ledger.
 Tensor zeros_like_param(const Tensor& param, const char* state) {
-  Tensor out = raw::empty_like(param);
-  out.storage()->set_role(memory::Role::optimizer);
+  // Born in its role: that decides its pool.
+  const Tensor flat =
+      empty({param.numel()}, {.dtype = param.dtype(), .device = param.device(), .role = memory::Role::optimizer});
+  Tensor out = raw::as_strided(flat, param.shape(), param.is_dense() ? param.strides() : strides_for(param.shape()), 0);
   raw::fill(out, 0);
   if (!param.name().empty()) out.set_name(param.name() + "." + state);
   return out;

@@ -141,7 +141,20 @@ TEST_CASE("other stream and other pool: a large enough place that this request m
   CHECK(info.reason.find("stream 1") != std::string::npos);
   const OutOfMemoryInfo small = pool.failure(1000, 1);  // its pool has no segment, the large pool has places
   CHECK(small.cause == OomCause::other_pool);
-  CHECK(small.reason.find("of large requests") != std::string::npos);
+  CHECK(small.reason.find("(of large requests)") != std::string::npos);
+}
+
+TEST_CASE("other pool: a free place in the pool of other roles") {
+  Pool pool(40 * kMiB, "role_pools:param");
+  Block* a = pool.get(9 * kMiB, 0, Role::param);  // a segment of 20 MiB of the parameters' own
+  pool.get(9 * kMiB, 0, Role::param);
+  pool.allocator.free(a);
+  pool.get(18 * kMiB);
+  const OutOfMemoryInfo info = pool.failure(6 * kMiB);
+  CHECK(info.cause == OomCause::other_pool);
+  CHECK(info.reason.find("9.00 MiB") != std::string::npos);
+  CHECK(info.reason.find("of other roles") != std::string::npos);
+  CHECK(pool.get(6 * kMiB, 0, Role::param) != nullptr);  // a parameter may have it
 }
 
 TEST_CASE("pending: a place waits for another stream") {
@@ -166,11 +179,14 @@ TEST_CASE("pending: a place waits for another stream") {
     void free(Block*) noexcept override {}
     void record_stream(Block*, StreamId) override {}
     void release_cached() override {}
+    void release_to(std::uint64_t) override {}
     void set_limit(std::optional<std::uint64_t>) override {}
     void for_each_segment(const std::function<void(const Segment&)>& visit) const override { visit(segment); }
     void check() const override {}
     const Segment& segment;
-  } policy(segment);
+  };
+  std::vector<std::unique_ptr<Policy>> pools;
+  pools.push_back(std::make_unique<Frozen>(segment));
   LedgerRows rows;
   rows.live_total = 4 * kMiB;
   rows.pending_free = 8 * kMiB;
@@ -179,7 +195,7 @@ TEST_CASE("pending: a place waits for another stream") {
   info.requested = info.rounded = 6 * kMiB;
   info.capacity = 12 * kMiB;
   info.reserved = 12 * kMiB;
-  judge(info, policy, rows, 0);
+  judge(info, pools, 0, rows, 0);
   CHECK(info.cause == OomCause::pending);
   CHECK(info.reason.find("8.00 MiB") != std::string::npos);
   CHECK(info.holders.size() == 1);

@@ -11,6 +11,7 @@
 #include <limpid/optim/clip_grad.h>
 #include <limpid/optim/optimizer.h>
 #include <limpid/tensor/random.h>
+#include <limpid/tensor/workspace_cap.h>
 #include <limpid/train/evaluate.h>
 #include <limpid/train/micro_batch.h>
 
@@ -128,9 +129,28 @@ void check(const RehearsalSettings& s) {
                "[plan] with drop-last no batch is left: ", s.samples, " samples, batch ", s.train.batch);
 }
 
+RehearsalSettings rehearsal_of(const TrainSettings& settings, const TrainParts& parts) {
+  RehearsalSettings s;
+  s.train = settings;
+  s.train.model = parts.card.model;
+  s.train.input = parts.card.input.vec();
+  s.train.classes = parts.card.classes;
+  s.samples = parts.training->size();
+  s.validation = parts.validation ? parts.validation->size() : 0;
+  s.test = parts.test ? parts.test->size() : 0;
+  s.checkpoints = !settings.out.empty();
+  for (const memory::SegmentInfo& segment : memory::io_allocator().snapshot()) {
+    for (const memory::BlockInfo& block : segment.blocks) {
+      if (block.state == memory::BlockState::allocated) s.resident.push_back(block.requested);
+    }
+  }
+  return s;
+}
+
 RehearsalResult rehearse(const RehearsalSettings& s, memory::Allocator& pool, memory::Allocator& io_pool) {
   check(s);
   Restore restore;
+  const WorkspaceCapScope workspace(s.train.workspace_cap);
   const Shape input(s.train.input);
   const Device device = default_device();
   std::vector<Ref<Storage>> resident;
@@ -196,6 +216,7 @@ RehearsalResult rehearse(const RehearsalSettings& s, memory::Allocator& pool, me
         optimizer->step();
       }
       set_micro_batch(0);
+      pool.end_step();
       const memory::Ledger now = pool.ledger();
       result.steps.push_back({.step = step++,
                               .epoch = epoch,

@@ -13,6 +13,7 @@
 #include <limpid/memory/allocator.h>
 #include <limpid/nn/module.h>
 #include <limpid/train/memory_report.h>
+#include <limpid/train/parts.h>
 #include <limpid/train/settings.h>
 
 namespace limpid::train {
@@ -58,6 +59,10 @@ struct RehearsalResult {
 // Runs on this thread's default device; tensors come from `pool` (on the CPU, put a PoolScope around the call), loaders
 // from `io_pool`. OutOfMemoryError. The thread's scope and random state are put back.
 RehearsalResult rehearse(const RehearsalSettings& settings, memory::Allocator& pool, memory::Allocator& io_pool);
+
+// A run of the trainer with these parts, as far as its memory goes; the blocks that are live in the io pool now are its
+// resident ones.
+RehearsalSettings rehearsal_of(const TrainSettings& settings, const TrainParts& parts);
 
 // ArgumentError names the first setting outside its range.
 void check(const RehearsalSettings& settings);

@@ -6,6 +6,8 @@
 
 #include <limpid/base/error.h>
 #include <limpid/base/format.h>
+#include <limpid/memory/allocator.h>
+#include <limpid/memory/policies.h>
 #include <limpid/optim/adam.h>
 #include <limpid/optim/rmsprop.h>
 #include <limpid/optim/sgd.h>
@@ -46,6 +48,11 @@ void visit_settings(Settings& s, Visit&& visit) {
   visit("threads", s.threads, kExecution);
   visit("workers", s.workers, kExecution);
   visit("memory_cap", s.memory_cap, kExecution);
+  visit("policy", s.policy, kExecution);
+  visit("alloc_conf", s.alloc_conf, kExecution);
+  visit("reserve_plan", s.reserve_plan, kExecution);
+  visit("huge_pages", s.huge_pages, kExecution);
+  visit("workspace_cap", s.workspace_cap, kNumbers);
   visit("out", s.out, kExecution);
   visit("checkpoint_every", s.checkpoint_every, kExecution);
   visit("keep_checkpoints", s.keep_checkpoints, kExecution);
@@ -102,9 +109,29 @@ void check(const TrainSettings& s) {
   LIMPID_CHECK(s.momentum == 0 || one_of(s.optimizer, {"sgd", "rmsprop"}), ArgumentError,
                "[train] momentum belongs to sgd and rmsprop, the optimizer is ", s.optimizer);
   LIMPID_CHECK(s.device == "cpu", ArgumentError, "[train] this build computes on the device cpu, got ", s.device);
+  memory::policy_named(s.policy);
+  const memory::AllocatorSettings knobs = memory::parse_allocator_settings(s.alloc_conf);
+  LIMPID_CHECK(s.reserve_plan.empty() || knobs.retain == memory::AllocatorSettings::kRetainAll, ArgumentError,
+               "[train] reserve-plan reserves what the steps need, retain_mb:", knobs.retain >> 20,
+               " gives it back after each: use one of them");
+  utf8("reserve-plan", s.reserve_plan);
   LIMPID_CHECK(s.input.empty() || s.input.size() == 3, ArgumentError,
                "[train] input has 3 sizes (channels, height, width), got ", s.input.size());
   for (std::int64_t size : s.input) at_least("input", size, 1);
+}
+
+void apply_memory_settings(const TrainSettings& s) {
+  const memory::AllocatorSettings knobs = memory::parse_allocator_settings(s.alloc_conf);
+  memory::set_host_huge_pages(s.huge_pages);
+  if (memory::host_pool_exists()) {
+    const memory::Allocator& pool = memory::host_allocator();
+    LIMPID_CHECK(s.policy == pool.policy_name() && knobs == pool.settings(), ArgumentError,
+                 "[train] the pool of CPU tensors was made with the policy ", pool.policy_name(), " (",
+                 to_string(pool.settings()), "), the settings ask for ", s.policy, " (", to_string(knobs),
+                 "): apply_memory_settings() comes before the first tensor");
+    return;
+  }
+  memory::set_host_policy(memory::policy_named(s.policy), knobs);
 }
 
 std::string to_json(const TrainSettings& settings) {

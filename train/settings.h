@@ -42,6 +42,13 @@ struct TrainSettings {
   std::int64_t threads = 0;  // 0 = as many as the machine has
   std::int64_t workers = 2;
   std::uint64_t memory_cap = 0;  // bytes; 0 = no cap
+  std::string policy = "native";  // of the compute pool (memory/policies.h)
+  std::string alloc_conf;         // its knobs, as for parse_allocator_settings()
+  std::string reserve_plan;       // before the first step, reserve what this trace needs; "dry": that of a dry rehearsal
+  bool huge_pages = true;
+  // Largest workspace of one kernel call in bytes; 0 = no cap. It may choose other algorithms, so it changes the last
+  // digits of the numbers.
+  std::uint64_t workspace_cap = 0;
   // The run folder.
   std::string out;                    // empty: nothing is written
   std::int64_t checkpoint_every = 0;  // steps; a checkpoint is written at the end of every epoch in any case
@@ -57,6 +64,10 @@ void check(const TrainSettings& settings);
 // One JSON object, and back. Unknown keys and wrong types are a DataError; missing keys keep their defaults.
 std::string to_json(const TrainSettings& settings);
 TrainSettings settings_from_json(const std::string& text);
+
+// Gives the pools of CPU tensors the policy, its knobs and the huge pages that the settings name. Before the first tensor
+// of the process, else an ArgumentError when the pool was made with others.
+void apply_memory_settings(const TrainSettings& settings);
 
 // Names of the settings that change the numbers and differ, with both values: "batch: 64, now 128". Empty when a run
 // with `saved` may go on with `wanted`. `epochs` may grow under a constant schedule.

@@ -13,7 +13,9 @@
 #include <limpid/optim/clip_grad.h>
 #include <limpid/tensor/cpu/parallel.h>
 #include <limpid/tensor/random.h>
+#include <limpid/tensor/workspace_cap.h>
 #include <limpid/train/micro_batch.h>
+#include <limpid/train/reserve.h>
 
 namespace limpid::train {
 namespace {
@@ -33,6 +35,8 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, Start start, TrainObs
     : settings_(std::move(settings)), parts_(std::move(parts)), observer_(observer ? observer : &silent_) {
   check(settings_);
   LIMPID_CHECK(parts_.model && parts_.training, ArgumentError, "[train] a run needs a model and training data");
+  apply_memory_settings(settings_);
+  set_workspace_cap(settings_.workspace_cap);
   if (settings_.threads > 0) cpu::set_num_threads(static_cast<int>(settings_.threads));
 
   auto make_loader = [&](const data::DatasetPtr& dataset, const data::TransformPtr& transform, bool training) {
@@ -75,6 +79,7 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, Start start, TrainObs
 
   if (settings_.out.empty()) {
     LIMPID_CHECK(start == Start::fresh, ArgumentError, "[train] resuming and overwriting need the run's folder");
+    reserve();
     return;
   }
   store_ = std::make_unique<CheckpointStore>(settings_.out + "/ckpt", settings_.keep_checkpoints);
@@ -92,6 +97,13 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, Start start, TrainObs
   if (settings_.trace > 0) {
     recording_ = std::make_unique<memory::TraceRecording>(pool, folder_->trace(state_.step), settings_.trace);
   }
+  reserve();  // behind the recording's start, so that a replay of the trace has it too
+}
+
+void Trainer::reserve() {
+  if (settings_.reserve_plan.empty()) return;
+  const memory::TraceLog log = reserve_trace(settings_, parts_);
+  reserved_ = memory::reserve_plan(memory::host_allocator(), log, memory::first_of_steps(log));
 }
 
 Trainer::~Trainer() = default;
@@ -242,6 +254,12 @@ void Trainer::save(bool best) {
 TrainResult Trainer::run(const std::atomic<bool>* stop) {
   auto stop_asked = [&] { return stop && stop->load(std::memory_order_relaxed); };
   TrainResult result;
+  auto device_calls = [] {
+    const memory::Stats stats = memory::host_allocator().stats();
+    return stats.num_device_alloc + stats.num_device_free;
+  };
+  const std::int64_t first_step = state_.step, calls_before = device_calls();
+  std::int64_t calls_after_first = 0;
   model().train();
   observer_->on_start(state_.step, total_steps_, steps_an_epoch_);
   while (state_.loader.epoch < settings_.epochs && !result.stopped) {
@@ -249,6 +267,8 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
     Clock::time_point start = Clock::now();
     for (const data::Batch& batch : *loader_) {
       StepRecord record = train_step(batch);
+      memory::host_allocator().end_step();
+      if (state_.step == first_step + 1) calls_after_first = device_calls();
       state_.loader.position = batch.position + 1;
       if (std::optional<memory::LeakReport> leak = leak_check_.step_done()) {
         observer_->on_leak(*leak);
@@ -295,6 +315,11 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
   result.leaks = std::move(leaks_);
   result.checkpoint = saved_folder_;
   result.parameters = model().num_parameters();
+  result.reserved = reserved_;
+  if (state_.step > first_step) {
+    result.device_calls = device_calls() - calls_before;
+    result.device_calls_after_first_step = device_calls() - calls_after_first;
+  }
   if (!result.stopped && test_loader_) result.test = evaluate_on(*test_loader_, "test");
   for (double loss : {state_.epoch_loss, result.train_loss.value_or(0), result.validation ? result.validation->loss : 0,
                       result.test ? result.test->loss : 0}) {

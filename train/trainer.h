@@ -12,6 +12,7 @@
 #include <limpid/autograd/node.h>
 #include <limpid/data/loader.h>
 #include <limpid/memory/leak.h>
+#include <limpid/memory/reserve_plan.h>
 #include <limpid/memory/trace_file.h>
 #include <limpid/optim/lr_scheduler.h>
 #include <limpid/train/checkpoint.h>
@@ -83,11 +84,15 @@ struct TrainResult {
   std::string trace;          // file of the memory trace; empty without one
   std::string trace_problem;  // why the trace ends early; the training is not concerned
   std::int64_t parameters = 0;
+  // Segments or pages of the compute pool that the training took or gave back; after the first step of this process.
+  std::int64_t device_calls = 0, device_calls_after_first_step = 0;
+  std::optional<memory::ReservePlanResult> reserved;  // with settings.reserve_plan
 };
 
 class Trainer {
  public:
-  // Sets threads and the memory cap of the process. The cap holds for both pools together: the compute pool gets what
+  // Sets threads, the memory cap and the workspace cap of the process; policy and knobs of the compute pool must be those
+  // of the settings already (apply_memory_settings). The cap holds for both pools together: the compute pool gets what
   // data set and loader leave. A run folder is made or, with Start::resume, continued from its `last` checkpoint; a run
   // that was killed before its first checkpoint starts anew. Nothing in the folder changes before everything else is
   // accepted. `observer` may be null and must outlive the trainer.
@@ -105,6 +110,7 @@ class Trainer {
 
  private:
   void restore(const Checkpoint& checkpoint);
+  void reserve();
   StepRecord train_step(const data::Batch& batch);
   StepRecord make_step(const data::Batch& batch);
   void log_step(const StepRecord& record);
@@ -125,6 +131,7 @@ class Trainer {
   std::unique_ptr<memory::TraceRecording> recording_;
   RunState state_;
   std::int64_t steps_an_epoch_ = 0, total_steps_ = 0;
+  std::optional<memory::ReservePlanResult> reserved_;
   std::int64_t saved_step_ = -1;
   memory::LeakCheck leak_check_{memory::host_allocator(), live_graph()};
   std::vector<memory::LeakReport> leaks_;

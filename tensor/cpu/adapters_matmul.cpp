@@ -5,6 +5,7 @@
 #include <limpid/tensor/cpu/convert.h>
 #include <limpid/tensor/cpu/gemm.h>
 #include <limpid/tensor/cpu/kernels_cpu.h>
+#include <limpid/tensor/workspace_cap.h>
 
 namespace limpid::cpu {
 namespace {
@@ -17,13 +18,14 @@ GemmDesc direct(const MatmulDesc& d) {
 
 // The same product on dense f32 copies; an operand shared by all batches is copied once.
 struct Widened {
-  explicit Widened(const MatmulDesc& d)
+  Widened(const MatmulDesc& d, std::size_t cap)
       : a_batches(d.a_batch == 0 ? 1 : d.batch), b_batches(d.b_batch == 0 ? 1 : d.batch), gemm(direct(d)) {
     gemm.a_row = d.k, gemm.a_col = 1, gemm.a_batch = d.a_batch == 0 ? 0 : d.m * d.k;
     gemm.b_row = d.n, gemm.b_col = 1, gemm.b_batch = d.b_batch == 0 ? 0 : d.k * d.n;
-    gemm_bytes = aligned64(gemm_workspace(gemm, sizeof(float)));
-    bytes = gemm_bytes + float_bytes(a_batches * d.m * d.k) + float_bytes(b_batches * d.k * d.n) +
-            float_bytes(d.batch * d.m * d.n) + float_bytes(d.n);
+    const std::size_t copies = float_bytes(a_batches * d.m * d.k) + float_bytes(b_batches * d.k * d.n) +
+                               float_bytes(d.batch * d.m * d.n) + float_bytes(d.n);
+    gemm_bytes = aligned64(gemm_workspace(gemm, sizeof(float), cap - std::min(cap, copies)));
+    bytes = gemm_bytes + copies;
   }
   std::int64_t a_batches, b_batches;
   GemmDesc gemm;
@@ -43,9 +45,9 @@ void widen(float* to, const T* from, std::int64_t batches, std::int64_t batch_st
 }
 
 template <class T>
-void narrow_product(const MatmulDesc& d, T* c, const T* a, const T* b, const T* bias, Tensor& workspace,
-                    bool accumulate) {
-  Widened wide(d);
+void narrow_product(const MatmulDesc& d, const OpPlan& plan, T* c, const T* a, const T* b, const T* bias,
+                    Tensor& workspace, bool accumulate) {
+  Widened wide(d, plan.workspace_bytes);
   Parts parts(workspace);
   void* gemm_work = parts.take(wide.gemm_bytes);
   float* wide_a = parts.floats(wide.a_batches * d.m * d.k);
@@ -57,7 +59,7 @@ void narrow_product(const MatmulDesc& d, T* c, const T* a, const T* b, const T* 
   if (bias) convert_all(d.n, bias, wide_bias);
   if (accumulate) convert_all(d.batch * d.m * d.n, c, wide_c);
   wide.gemm.accumulate = accumulate;
-  gemm<float>(wide.gemm, wide_a, wide_b, wide_c, bias ? wide_bias : nullptr, gemm_work);
+  gemm<float>(wide.gemm, wide_a, wide_b, wide_c, bias ? wide_bias : nullptr, gemm_work, wide.gemm_bytes);
   convert_all(d.batch * d.m * d.n, wide_c, c);
 }
 
@@ -83,12 +85,19 @@ void integer_product(const MatmulDesc& d, T* c, const T* a, const T* b, const T*
 }  // namespace
 
 OpPlan plan_matmul(const MatmulDesc& desc) {
-  if (is_narrow(desc.dtype)) return {"gemm_f32_copies", Widened(desc).bytes};
-  if (!is_floating(desc.dtype)) return {"integer", 0};
-  return {"gemm", gemm_workspace(direct(desc), size_of(desc.dtype))};
+  const std::size_t cap = workspace_cap() > 0 ? workspace_cap() : SIZE_MAX;
+  OpPlan plan{"integer", 0};
+  if (is_narrow(desc.dtype)) {
+    plan = {"gemm_f32_copies", Widened(desc, cap).bytes};
+  } else if (is_floating(desc.dtype)) {
+    plan = {"gemm", gemm_workspace(direct(desc), size_of(desc.dtype), cap)};
+  }
+  check_workspace_cap("matmul", plan.workspace_bytes);
+  return plan;
 }
 
-void matmul(const MatmulDesc& desc, const OpPlan&, Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias,
+// The bytes of the plan are the cap that it was made for, or lead to the same blocks.
+void matmul(const MatmulDesc& desc, const OpPlan& plan, Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias,
             Tensor& workspace, bool accumulate) {
   visit_dtype(desc.dtype, [&]<class T>() {
     const T* bias_data = bias.defined() ? bias.data<T>() : nullptr;
@@ -96,9 +105,9 @@ void matmul(const MatmulDesc& desc, const OpPlan&, Tensor& out, const Tensor& a,
     if constexpr (std::is_floating_point_v<T>) {
       GemmDesc d = direct(desc);
       d.accumulate = accumulate;
-      gemm<T>(d, a.data<T>(), b.data<T>(), c, bias_data, Parts(workspace).take(0));
+      gemm<T>(d, a.data<T>(), b.data<T>(), c, bias_data, Parts(workspace).take(0), plan.workspace_bytes);
     } else if constexpr (kIsNarrow<T>) {
-      narrow_product<T>(desc, c, a.data<T>(), b.data<T>(), bias_data, workspace, accumulate);
+      narrow_product<T>(desc, plan, c, a.data<T>(), b.data<T>(), bias_data, workspace, accumulate);
     } else if constexpr (!std::is_same_v<T, bool>) {
       integer_product<T>(desc, c, a.data<T>(), b.data<T>(), bias_data, accumulate);
     } else {

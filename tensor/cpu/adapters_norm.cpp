@@ -2,6 +2,7 @@
 // plain loops where one pass over the image is all.
 #include <limpid/tensor/cpu/convert.h>
 #include <limpid/tensor/cpu/kernels_cpu.h>
+#include <limpid/tensor/workspace_cap.h>
 #include <limpid/tensor/cpu/norm.h>
 
 namespace limpid::cpu {
@@ -42,22 +43,36 @@ void for_rows(std::int64_t rows, std::int64_t columns, Row row) {
 }  // namespace
 
 std::size_t plan_batch_norm(std::int64_t pixels, std::int64_t channels, DType dtype) {
-  std::size_t bytes = batch_norm_workspace(pixels, channels);
-  return is_narrow(dtype) ? aligned64(bytes) + 2 * float_bytes(pixels * channels) : bytes;
+  const std::size_t cap = workspace_cap() > 0 ? workspace_cap() : SIZE_MAX;
+  const std::size_t copies = is_narrow(dtype) ? 2 * float_bytes(pixels * channels) : 0;
+  std::size_t bytes = batch_norm_workspace(pixels, channels, cap - std::min(cap, copies));
+  if (copies > 0) bytes = aligned64(bytes) + copies;
+  check_workspace_cap("batch_norm", bytes);
+  return bytes;
 }
+
+namespace {
+// What the plan left for the partial sums.
+std::size_t sums_bytes(const Tensor& workspace, const Tensor& x) {
+  const std::size_t copies = is_narrow(x.dtype()) ? 2 * float_bytes(x.numel()) : 0;
+  const auto bytes = workspace.defined() ? static_cast<std::size_t>(workspace.numel()) : 0;
+  return bytes - std::min(bytes, copies);
+}
+}  // namespace
 
 void batch_norm_statistics(Tensor& stats, const Tensor& x, Tensor& workspace) {
   std::int64_t pixels = x.shape()[0], channels = x.shape()[1];
   Parts parts(workspace);
-  void* work = parts.take(batch_norm_workspace(pixels, channels));
+  const std::size_t cap = sums_bytes(workspace, x);
+  void* work = parts.take(batch_norm_workspace(pixels, channels, cap));
   double* out = stats.mutable_data<double>();
   visit_floating(x.dtype(), "batch_norm", [&]<class T>() {
     if constexpr (std::is_floating_point_v<T>) {
-      batch_norm_statistics<T>(pixels, channels, x.data<T>(), out, work);
+      batch_norm_statistics<T>(pixels, channels, x.data<T>(), out, work, cap);
     } else {
       float* wide = parts.floats(x.numel());
       convert_all(x.numel(), x.data<T>(), wide);
-      batch_norm_statistics<float>(pixels, channels, wide, out, work);
+      batch_norm_statistics<float>(pixels, channels, wide, out, work, cap);
     }
   });
 }
@@ -93,19 +108,20 @@ void batch_norm_backward_reduce(Tensor& sums, const Tensor& x, const Tensor& dy,
                                 const Tensor& invstd, Tensor& workspace) {
   std::int64_t pixels = x.shape()[0], channels = x.shape()[1];
   Parts parts(workspace);
-  void* work = parts.take(batch_norm_workspace(pixels, channels));
+  const std::size_t cap = sums_bytes(workspace, x);
+  void* work = parts.take(batch_norm_workspace(pixels, channels, cap));
   double* out = sums.mutable_data<double>();
   const double* m = mean.data<double>();
   const double* inv = invstd.data<double>();
   visit_floating(x.dtype(), "batch_norm", [&]<class T>() {
     if constexpr (std::is_floating_point_v<T>) {
-      batch_norm_backward_reduce<T>(pixels, channels, x.data<T>(), dy.data<T>(), m, inv, out, work);
+      batch_norm_backward_reduce<T>(pixels, channels, x.data<T>(), dy.data<T>(), m, inv, out, work, cap);
     } else {
       float* wide_x = parts.floats(x.numel());
       float* wide_dy = parts.floats(dy.numel());
       convert_all(x.numel(), x.data<T>(), wide_x);
       convert_all(dy.numel(), dy.data<T>(), wide_dy);
-      batch_norm_backward_reduce<float>(pixels, channels, wide_x, wide_dy, m, inv, out, work);
+      batch_norm_backward_reduce<float>(pixels, channels, wide_x, wide_dy, m, inv, out, work, cap);
     }
   });
 }

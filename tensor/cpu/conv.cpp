@@ -55,6 +55,17 @@ Blocks choose_blocks(std::int64_t pixels, std::int64_t depth, std::int64_t n, st
   return b;
 }
 
+// The blocks of `n` output channels in pieces of a plan; 0: as large as it suits.
+Blocks blocks_of(std::int64_t pixels, std::int64_t depth, std::int64_t n, std::size_t element_size,
+                 const ConvPieces& pieces) {
+  Blocks b = choose_blocks(pixels, depth, n, element_size);
+  if (pieces.rows > 0 && pieces.rows < b.rows) {
+    b.rows = pieces.rows;
+    b.row_blocks = std::max<std::int64_t>(1, ceil_div(pixels, b.rows));
+  }
+  return b;
+}
+
 // Elements of scratch a slot: packed patches, and a tile of the result where the output pixels are not evenly spaced.
 std::int64_t slot_elements(const Blocks& b, std::int64_t P, bool scattered) {
   return b.rows * round_up(b.depth, P) + (scattered ? b.rows * b.cols : 0);
@@ -68,53 +79,84 @@ struct OutputMap {
 
 template <class T>
 void patch_product(const PatchMap& map, std::int64_t images, const T* x, const T* filter, std::int64_t n, const T* bias,
-                   const OutputMap& out, T* y, T* scratch) {
+                   const OutputMap& out, T* y, T* scratch, const ConvPieces& pieces) {
   constexpr std::int64_t P = kPanel<T>;
   const PanelKernels<T>& panel = panel_kernels<T>();
   const ConvKernels<T>& conv = conv_kernels<T>();
   const std::int64_t pixels = images * map.gh * map.gw, depth = map.depth();
   if (pixels == 0) return;
-  const Blocks blocks = choose_blocks(pixels, depth, n, sizeof(T));
+  const Blocks blocks = blocks_of(pixels, depth, n, sizeof(T), pieces);
   const std::int64_t slot_size = slot_elements(blocks, P, !out.dense());
-  parallel_slots(blocks.tasks(), [&](std::int64_t slot, std::int64_t task) {
-    const std::int64_t p0 = task / blocks.col_blocks * blocks.rows, count = std::min(blocks.rows, pixels - p0);
-    const std::int64_t n0 = task % blocks.col_blocks * blocks.cols, cols = std::min(blocks.cols, n - n0);
-    T* packed = scratch + slot * slot_size;
-    T* tile = packed + blocks.rows * round_up(blocks.depth, P);
-    T* c = out.dense() ? y + p0 * out.channels + n0 : tile;
-    const std::int64_t c_row = out.dense() ? out.channels : blocks.cols;
-    Init init = bias != nullptr ? Init::bias : Init::zero;
-    for (std::int64_t k0 = 0; k0 < depth; k0 += blocks.depth) {
-      const std::int64_t kn = std::min(blocks.depth, depth - k0);
-      conv.pack_patches(map, x, p0, count, k0, kn, packed);
-      panel.multiply(count, cols, kn, packed, count * P, filter + n0 * depth + k0 * P, depth * P, c, c_row, init,
-                     bias != nullptr ? bias + n0 : nullptr);
-      init = Init::load;
-    }
-    if (out.dense()) return;
-    for (std::int64_t p = p0; p < p0 + count; ++p) {
-      const std::int64_t j = p % map.gw, i = p / map.gw % map.gh, image = p / (map.gw * map.gh);
-      T* dst =
-          y + ((image * out.h + i * out.step_h + out.off_h) * out.w + j * out.step_w + out.off_w) * out.channels + n0;
-      const T* src = tile + (p - p0) * blocks.cols;
-      if (depth == 0) {
-        std::fill(dst, dst + cols, T(0));
-      } else {
-        std::copy(src, src + cols, dst);
-      }
-    }
-  });
+  parallel_slots(
+      blocks.tasks(),
+      [&](std::int64_t slot, std::int64_t task) {
+        const std::int64_t p0 = task / blocks.col_blocks * blocks.rows, count = std::min(blocks.rows, pixels - p0);
+        const std::int64_t n0 = task % blocks.col_blocks * blocks.cols, cols = std::min(blocks.cols, n - n0);
+        T* packed = scratch + slot * slot_size;
+        T* tile = packed + blocks.rows * round_up(blocks.depth, P);
+        T* c = out.dense() ? y + p0 * out.channels + n0 : tile;
+        const std::int64_t c_row = out.dense() ? out.channels : blocks.cols;
+        Init init = bias != nullptr ? Init::bias : Init::zero;
+        for (std::int64_t k0 = 0; k0 < depth; k0 += blocks.depth) {
+          const std::int64_t kn = std::min(blocks.depth, depth - k0);
+          conv.pack_patches(map, x, p0, count, k0, kn, packed);
+          panel.multiply(count, cols, kn, packed, count * P, filter + n0 * depth + k0 * P, depth * P, c, c_row, init,
+                         bias != nullptr ? bias + n0 : nullptr);
+          init = Init::load;
+        }
+        if (out.dense()) return;
+        for (std::int64_t p = p0; p < p0 + count; ++p) {
+          const std::int64_t j = p % map.gw, i = p / map.gw % map.gh, image = p / (map.gw * map.gh);
+          T* dst = y +
+                   ((image * out.h + i * out.step_h + out.off_h) * out.w + j * out.step_w + out.off_w) * out.channels +
+                   n0;
+          const T* src = tile + (p - p0) * blocks.cols;
+          if (depth == 0) {
+            std::fill(dst, dst + cols, T(0));
+          } else {
+            std::copy(src, src + cols, dst);
+          }
+        }
+      },
+      pieces.slots);
 }
 
+// Panels of the output channels [n0, n0 + n); n0 is a multiple of P.
 template <class T>
-void pack_filters(const FilterMap& map, const T* w, T* dst) {
+void pack_filters(const FilterMap& map, const T* w, std::int64_t n0, std::int64_t n, T* dst) {
   const ConvKernels<T>& conv = conv_kernels<T>();
-  const std::int64_t count = panels<T>(map.n), size = map.depth() * kPanel<T>;
+  const std::int64_t first = n0 / kPanel<T>, count = panels<T>(n), size = map.depth() * kPanel<T>;
   if (count * size <= 16384) {
-    for (std::int64_t p = 0; p < count; ++p) conv.pack_filter(map, w, p, dst + p * size);
+    for (std::int64_t p = 0; p < count; ++p) conv.pack_filter(map, w, first + p, dst + p * size);
   } else {
-    parallel_for(count, [&](std::int64_t p) { conv.pack_filter(map, w, p, dst + p * size); });
+    parallel_for(count, [&](std::int64_t p) { conv.pack_filter(map, w, first + p, dst + p * size); });
   }
+}
+
+// A convolution as a product, some output channels at a time: their packed filters, then what the slots need.
+template <class T>
+void filter_product(const PatchMap& map, std::int64_t images, const T* x, const FilterMap& filter, const T* w,
+                    const T* bias, const OutputMap& out, T* y, T* workspace, const ConvPieces& pieces) {
+  const std::int64_t step = round_up(std::min(pieces.cols, filter.n), kPanel<T>);
+  for (std::int64_t n0 = 0; n0 < filter.n; n0 += step) {
+    const std::int64_t n = std::min(step, filter.n - n0);
+    pack_filters(filter, w, n0, n, workspace);
+    patch_product(map, images, x, workspace, n, bias != nullptr ? bias + n0 : nullptr, out, y + n0,
+                  workspace + step * map.depth(), pieces);
+  }
+}
+
+// Bytes beyond which filter_product() does not go; `n` output channels.
+std::int64_t product_elements(std::int64_t pixels, std::int64_t depth, std::int64_t n, std::size_t element_size,
+                              bool scattered, const ConvPieces& pieces) {
+  const std::int64_t P = panel_of(element_size), step = round_up(std::min(pieces.cols, n), P);
+  std::int64_t scratch = 0;  // of whole passes, and of the last one, which may be cut otherwise
+  for (std::int64_t cols : {std::min(step, n), n % step}) {
+    if (cols == 0) continue;
+    const Blocks b = blocks_of(pixels, depth, cols, element_size, pieces);
+    scratch = std::max(scratch, std::min(pieces.slots, b.tasks()) * slot_elements(b, P, scattered));
+  }
+  return step * depth + scratch;
 }
 
 PatchMap forward_map(const ConvDesc& d) {
@@ -171,26 +213,33 @@ Phase make_phase(const ConvDesc& d, std::int64_t ph, std::int64_t pw) {
 
 // ---- weight gradient: D[depth][k] = patches^T * dy, cut into pixel partitions (each with sums of its own, added in
 // order) and ranges of depth.
+constexpr std::int64_t kLeastRows = 12;  // patches of a task
+
 struct WeightBlocks {
   std::int64_t parts = 1, part_pixels = 0;
   std::int64_t depth = 0, depth_blocks = 1;
   std::int64_t rows = 0;
   std::int64_t sums = 0, scratch = 0;  // elements: of one partition, of one slot
 };
-WeightBlocks choose_weight_blocks(std::int64_t pixels, std::int64_t depth, std::int64_t n, std::size_t element_size) {
+// pieces: 0 = as large as it suits. `n`: output channels of a pass; the cut of pixels and depth follows from `all` of
+// them, so that it is the same for every pass.
+WeightBlocks choose_weight_blocks(std::int64_t pixels, std::int64_t depth, std::int64_t n, std::size_t element_size,
+                                  const ConvPieces& pieces, std::int64_t all) {
   const std::int64_t P = panel_of(element_size), size = static_cast<std::int64_t>(element_size);
   constexpr std::int64_t kSumBytes = 16 << 20;  // all partitions together, unless one alone is larger
   WeightBlocks b;
-  const std::int64_t cols = round_up(n, P);
+  const std::int64_t cols = round_up(n, P), all_cols = round_up(all, P);
   b.sums = depth * cols;
   b.depth_blocks = ceil_div(depth, 48 * P);
-  b.parts = std::clamp<std::int64_t>(std::min(kSumBytes / (b.sums * size), pixels / 256), 1, kMaxSlots);
+  b.parts = std::clamp<std::int64_t>(std::min(kSumBytes / (depth * all_cols * size), pixels / 256), 1, kMaxSlots);
+  if (pieces.parts > 0) b.parts = std::min(b.parts, pieces.parts);
   while (b.parts * b.depth_blocks < kMaxSlots && depth / b.depth_blocks >= 8 * P) b.depth_blocks *= 2;
   b.depth = round_up(ceil_div(depth, b.depth_blocks), P);
   b.depth_blocks = ceil_div(depth, b.depth);
   b.part_pixels = std::max<std::int64_t>(1, ceil_div(pixels, b.parts));
-  b.rows = std::clamp<std::int64_t>(640 * 1024 / size / (b.depth + cols) / 4 * 4, 48, 192);
+  b.rows = std::clamp<std::int64_t>(640 * 1024 / size / (b.depth + all_cols) / 4 * 4, 48, 192);
   b.rows = std::min(b.rows, b.part_pixels);
+  if (pieces.rows > 0) b.rows = std::min(b.rows, pieces.rows);
   b.scratch = b.rows * (b.depth + cols);
   return b;
 }
@@ -201,6 +250,9 @@ DepthwiseDesc depthwise_desc(const ConvDesc& d) {
 }
 // Image rows summed by one partition of the depthwise weight gradient.
 std::int64_t depthwise_parts(const ConvDesc& d) { return std::clamp<std::int64_t>(d.n * d.oh() / 16, 1, kMaxSlots); }
+std::int64_t depthwise_parts(const ConvDesc& d, const ConvPieces& pieces) {
+  return std::min(depthwise_parts(d), pieces.parts);
+}
 
 template <class T>
 void transpose_taps(const ConvDesc& d, const T* w, T* taps) {  // [c][r*s] -> [r*s][c]
@@ -210,8 +262,8 @@ void transpose_taps(const ConvDesc& d, const T* w, T* taps) {  // [c][r*s] -> [r
   }
 }
 
-std::int64_t depthwise_elements(ConvPass pass, const ConvDesc& d) {
-  return d.r * d.s * d.c * (pass == ConvPass::backward_weight ? depthwise_parts(d) : 1);
+std::int64_t depthwise_elements(ConvPass pass, const ConvDesc& d, const ConvPieces& pieces) {
+  return d.r * d.s * d.c * (pass == ConvPass::backward_weight ? depthwise_parts(d, pieces) : 1);
 }
 
 // ---- Winograd
@@ -234,18 +286,20 @@ WinogradGeo winograd_geo(const ConvDesc& d) { return {d.n, d.h, d.w, d.oh(), d.o
 // The input gradient is the convolution of dy, padded to full size, with the filter turned around.
 WinogradGeo winograd_input_geo(const ConvDesc& d) { return {d.n, d.oh(), d.ow(), d.h, d.w, 2 - d.pad_h, 2 - d.pad_w}; }
 
-std::int64_t winograd_elements(ConvPass pass, const ConvDesc& d) {
-  if (pass == ConvPass::forward) return winograd_forward_elements(winograd_geo(d), d.c, d.k);
-  if (pass == ConvPass::backward_input) return winograd_forward_elements(winograd_input_geo(d), d.k, d.c);
-  return winograd_weight_elements(winograd_geo(d), d.c, d.k);
+WinogradPieces winograd_pieces(const ConvPieces& p) { return {static_cast<int>(p.halvings), p.slots}; }
+
+std::int64_t winograd_elements(ConvPass pass, const ConvDesc& d, const ConvPieces& pieces) {
+  const WinogradPieces p = winograd_pieces(pieces);
+  if (pass == ConvPass::forward) return winograd_forward_elements(winograd_geo(d), d.c, d.k, p);
+  if (pass == ConvPass::backward_input) return winograd_forward_elements(winograd_input_geo(d), d.k, d.c, p);
+  return winograd_weight_elements(winograd_geo(d), d.c, d.k, p);
 }
 
-std::int64_t direct_elements(ConvPass pass, const ConvDesc& d, std::size_t element_size) {
-  const std::int64_t P = panel_of(element_size), kg = d.k / d.groups, cg = d.c / d.groups;
+std::int64_t direct_elements(ConvPass pass, const ConvDesc& d, std::size_t element_size, const ConvPieces& pieces) {
+  const std::int64_t kg = d.k / d.groups, cg = d.c / d.groups;
+  if (kg == 0 || cg == 0) return 0;
   if (pass == ConvPass::forward) {
-    const std::int64_t depth = d.r * d.s * cg;
-    const Blocks b = choose_blocks(d.n * d.oh() * d.ow(), depth, kg, element_size);
-    return round_up(kg, P) * depth + std::min(kMaxSlots, b.tasks()) * slot_elements(b, P, false);
+    return product_elements(d.n * d.oh() * d.ow(), d.r * d.s * cg, kg, element_size, false, pieces);
   }
   if (pass == ConvPass::backward_input) {
     const bool scattered = d.stride_h > 1 || d.stride_w > 1;
@@ -253,15 +307,31 @@ std::int64_t direct_elements(ConvPass pass, const ConvDesc& d, std::size_t eleme
     for (std::int64_t ph = 0; ph < d.stride_h; ++ph) {
       for (std::int64_t pw = 0; pw < d.stride_w; ++pw) {
         const Phase p = make_phase(d, ph, pw);
-        const Blocks b = choose_blocks(d.n * p.map.gh * p.map.gw, p.map.depth(), cg, element_size);
         largest = std::max(
-            largest, p.map.depth() * round_up(cg, P) + std::min(kMaxSlots, b.tasks()) * slot_elements(b, P, scattered));
+            largest, product_elements(d.n * p.map.gh * p.map.gw, p.map.depth(), cg, element_size, scattered, pieces));
       }
     }
     return largest;
   }
-  const WeightBlocks b = choose_weight_blocks(d.n * d.oh() * d.ow(), d.r * d.s * cg, kg, element_size);
-  return b.parts * b.sums + std::min(kMaxSlots, b.parts * b.depth_blocks) * b.scratch;
+  const WeightBlocks b =
+      choose_weight_blocks(d.n * d.oh() * d.ow(), d.r * d.s * cg, std::min(pieces.cols, kg), element_size, pieces, kg);
+  return b.parts * b.sums + std::min(pieces.slots, b.parts * b.depth_blocks) * b.scratch;
+}
+
+// Tries ever smaller pieces until they fit; false when the smallest do not. `elements` counts, `shrink` makes the next.
+template <class Elements, class Shrink>
+bool fit(ConvPlan& plan, std::size_t element_size, std::size_t cap, const Elements& elements, const Shrink& shrink) {
+  for (;;) {
+    plan.workspace_bytes =
+        static_cast<std::size_t>(round_up(elements(plan.pieces) * static_cast<std::int64_t>(element_size), kLine));
+    if (plan.workspace_bytes <= cap) return true;
+    if (!shrink(plan.pieces)) return false;
+  }
+}
+bool halve(std::int64_t& value, std::int64_t least) {
+  if (value <= least) return false;
+  value = std::max(least, ceil_div(value, 2));
+  return true;
 }
 
 }  // namespace
@@ -269,19 +339,43 @@ std::int64_t direct_elements(ConvPass pass, const ConvDesc& d, std::size_t eleme
 void set_conv_algorithm(ConvAlgorithm algorithm) { algorithm_setting.store(algorithm, std::memory_order_relaxed); }
 ConvAlgorithm conv_algorithm() { return algorithm_setting.load(std::memory_order_relaxed); }
 
-ConvPlan plan_conv2d(ConvPass pass, const ConvDesc& d, std::size_t element_size) {
+ConvPlan plan_conv2d(ConvPass pass, const ConvDesc& d, std::size_t element_size, std::size_t cap) {
+  const std::int64_t P = panel_of(element_size);
   ConvPlan plan;
-  std::int64_t elements = 0;
   if (is_depthwise(d)) {
     plan.algorithm = "depthwise";
-    elements = depthwise_elements(pass, d);
-  } else if (use_winograd(d, element_size)) {
-    plan.algorithm = kWinograd;
-    elements = winograd_elements(pass, d);
-  } else {
-    elements = direct_elements(pass, d, element_size);
+    plan.pieces = {.parts = kMaxSlots};
+    fit(
+        plan, element_size, cap, [&](const ConvPieces& p) { return depthwise_elements(pass, d, p); },
+        [&](ConvPieces& p) { return pass == ConvPass::backward_weight && halve(p.parts, 1); });
+    return plan;
   }
-  plan.workspace_bytes = static_cast<std::size_t>(round_up(elements * static_cast<std::int64_t>(element_size), kLine));
+  if (use_winograd(d, element_size)) {
+    plan.algorithm = kWinograd;
+    plan.pieces = {.slots = kMaxSlots};
+    const bool fits = fit(
+        plan, element_size, cap, [&](const ConvPieces& p) { return winograd_elements(pass, d, p); },
+        [&](ConvPieces& p) {
+          if (p.halvings < WinogradPieces::kMaxHalvings) return ++p.halvings > 0;
+          return halve(p.slots, 1);
+        });
+    if (fits) return plan;
+  }
+  // Smaller tasks first, then fewer of them at a time, then fewer output channels; fewer partial sums come last,
+  // because they alone change the numbers.
+  plan.algorithm = "direct";
+  const std::int64_t cols = pass == ConvPass::backward_input ? d.c : d.k;
+  plan.pieces = {.slots = kMaxSlots, .rows = 192, .cols = round_up(cols / d.groups, P), .parts = kMaxSlots};
+  fit(
+      plan, element_size, cap, [&](const ConvPieces& p) { return direct_elements(pass, d, element_size, p); },
+      [&](ConvPieces& p) {
+        if (halve(p.rows, kLeastRows) || halve(p.slots, 1)) return true;
+        if (p.cols > P) {
+          p.cols = round_up(ceil_div(p.cols, 2), P);
+          return true;
+        }
+        return pass == ConvPass::backward_weight && halve(p.parts, 1);
+      });
   return plan;
 }
 
@@ -300,19 +394,17 @@ void conv2d_forward(const ConvDesc& d, const ConvPlan& plan, const T* x, const T
     return;
   }
   if constexpr (sizeof(T) == sizeof(float)) {
-    if (is_winograd(plan)) return winograd_forward(winograd_geo(d), forward_filter(d), x, w, bias, y, scratch);
+    if (is_winograd(plan))
+      return winograd_forward(winograd_geo(d), forward_filter(d), x, w, bias, y, scratch, winograd_pieces(plan.pieces));
   }
   const PatchMap map = forward_map(d);
   const FilterMap filter = forward_filter(d);
   const std::int64_t kg = d.k / d.groups, cg = d.c / d.groups;
-  T* packed = scratch;
-  scratch += round_up(kg, kPanel<T>) * map.depth();
   OutputMap out;
   out.h = map.gh, out.w = map.gw, out.channels = d.k;
   for (std::int64_t g = 0; g < d.groups; ++g) {
-    pack_filters(filter, w + g * kg * map.depth(), packed);
-    patch_product(map, d.n, x + g * cg, packed, kg, bias != nullptr ? bias + g * kg : nullptr, out, y + g * kg,
-                  scratch);
+    filter_product(map, d.n, x + g * cg, filter, w + g * kg * map.depth(), bias != nullptr ? bias + g * kg : nullptr,
+                   out, y + g * kg, scratch, plan.pieces);
   }
 }
 
@@ -331,7 +423,8 @@ void conv2d_backward_input(const ConvDesc& d, const ConvPlan& plan, const T* dy,
   if constexpr (sizeof(T) == sizeof(float)) {
     if (is_winograd(plan)) {
       const Phase p = make_phase(d, 0, 0);
-      return winograd_forward(winograd_input_geo(d), p.filter, dy, w + p.filter_offset, nullptr, dx, scratch);
+      return winograd_forward(winograd_input_geo(d), p.filter, dy, w + p.filter_offset, nullptr, dx, scratch,
+                              winograd_pieces(plan.pieces));
     }
   }
   const std::int64_t kg = d.k / d.groups, cg = d.c / d.groups;
@@ -342,9 +435,8 @@ void conv2d_backward_input(const ConvDesc& d, const ConvPlan& plan, const T* dy,
       for (out.off_w = 0; out.off_w < d.stride_w; ++out.off_w) {
         const Phase p = make_phase(d, out.off_h, out.off_w);
         if (p.map.gh == 0 || p.map.gw == 0) continue;
-        pack_filters(p.filter, w + g * kg * cg * d.r * d.s + p.filter_offset, scratch);
-        patch_product<T>(p.map, d.n, dy + g * kg, scratch, cg, nullptr, out, dx + g * cg,
-                         scratch + p.map.depth() * round_up(cg, kPanel<T>));
+        filter_product<T>(p.map, d.n, dy + g * kg, p.filter, w + g * kg * cg * d.r * d.s + p.filter_offset, nullptr,
+                          out, dx + g * cg, scratch, plan.pieces);
       }
     }
   }
@@ -357,7 +449,8 @@ void conv2d_backward_weight(const ConvDesc& d, const ConvPlan& plan, const T* x,
   const ConvKernels<T>& conv = conv_kernels<T>();
   if (is_depthwise(d)) {
     const DepthwiseDesc dd = depthwise_desc(d);
-    const std::int64_t parts = depthwise_parts(d), rows = d.n * dd.oh, step = ceil_div(rows, parts), rs = d.r * d.s;
+    const std::int64_t parts = depthwise_parts(d, plan.pieces), rows = d.n * dd.oh, step = ceil_div(rows, parts),
+                       rs = d.r * d.s;
     parallel_for(parts, [&](std::int64_t q) {
       T* taps = scratch + q * rs * d.c;
       std::fill(taps, taps + rs * d.c, T(0));
@@ -375,17 +468,23 @@ void conv2d_backward_weight(const ConvDesc& d, const ConvPlan& plan, const T* x,
     return;
   }
   if constexpr (sizeof(T) == sizeof(float)) {
-    if (is_winograd(plan)) return winograd_backward_weight(winograd_geo(d), forward_filter(d), x, dy, dw, scratch);
+    if (is_winograd(plan)) {
+      return winograd_backward_weight(winograd_geo(d), forward_filter(d), x, dy, dw, scratch,
+                                      winograd_pieces(plan.pieces));
+    }
   }
   const PanelKernels<T>& panel = panel_kernels<T>();
   const PatchMap map = forward_map(d);
   const FilterMap filter = forward_filter(d);
   const std::int64_t kg = d.k / d.groups, cg = d.c / d.groups, depth = map.depth(), pixels = d.n * map.gh * map.gw;
-  const WeightBlocks b = choose_weight_blocks(pixels, depth, kg, sizeof(T));
+  const std::int64_t step = std::min(plan.pieces.cols, kg);  // output channels of a pass
+  const WeightBlocks b = choose_weight_blocks(pixels, depth, step, sizeof(T), plan.pieces, kg);
   T* slots = scratch + b.parts * b.sums;
-  for (std::int64_t g = 0; g < d.groups; ++g) {
-    parallel_slots(b.parts * b.depth_blocks, [&](std::int64_t slot, std::int64_t task) {
-      const std::int64_t q = task / b.depth_blocks, k0 = task % b.depth_blocks * b.depth;
+  for (std::int64_t pass = 0; pass < d.groups * ceil_div(kg, step); ++pass) {
+    const std::int64_t g = pass / ceil_div(kg, step), n0 = pass % ceil_div(kg, step) * step;
+    const std::int64_t n = std::min(step, kg - n0);
+    const auto task = [&](std::int64_t slot, std::int64_t at) {
+      const std::int64_t q = at / b.depth_blocks, k0 = at % b.depth_blocks * b.depth;
       const std::int64_t kn = std::min(b.depth, depth - k0), end = std::min(pixels, (q + 1) * b.part_pixels);
       T* a = slots + slot * b.scratch;
       T* z = a + b.rows * b.depth;
@@ -395,16 +494,16 @@ void conv2d_backward_weight(const ConvDesc& d, const ConvPlan& plan, const T* x,
         const std::int64_t count = std::clamp<std::int64_t>(end - p, 0, b.rows);
         if (count > 0) {
           conv.pack_patches(map, x + g * cg, p, count, k0, kn, a);
-          panel.pack(count, kg, dy + p * d.k + g * kg, d.k, 1, z, count * P);
+          panel.pack(count, n, dy + p * d.k + g * kg + n0, d.k, 1, z, count * P);
         }
-        panel.multiply_transposed(count, kn, kg, a, count * P, z, count * P, sums, depth * P, !first);
+        panel.multiply_transposed(count, kn, n, a, count * P, z, count * P, sums, depth * P, !first);
         first = false;
       }
-    });
+    };
+    parallel_slots(b.parts * b.depth_blocks, task, plan.pieces.slots);
     T* out = dw + g * kg * depth;
-    const std::int64_t part_stride = b.sums;
-    parallel_for(panels<T>(kg), [&](std::int64_t p) {
-      conv.unpack_filter(filter, scratch + p * depth * P, b.parts, part_stride, p, out);
+    parallel_for(panels<T>(n), [&](std::int64_t p) {
+      conv.unpack_filter(filter, scratch + p * depth * P, b.parts, b.sums, n0 / P + p, out);
     });
   }
 }

@@ -23,11 +23,23 @@ enum class ConvAlgorithm : std::uint8_t { automatic, direct };
 void set_conv_algorithm(ConvAlgorithm algorithm);
 ConvAlgorithm conv_algorithm();
 
+// How much of the work is in the workspace at a time. Smaller pieces give the same bits, except fewer `parts`, whose
+// sums are added in another order, and Winograd's weight gradient.
+struct ConvPieces {
+  std::int64_t slots = 0;     // tasks with scratch of their own
+  std::int64_t rows = 0;      // direct: patches a task
+  std::int64_t cols = 0;      // direct: output channels whose filters are packed at a time
+  std::int64_t parts = 1;     // weight gradient: partial sums, added at the end
+  std::int64_t halvings = 0;  // winograd: of the blocks of tiles
+};
 struct ConvPlan {
   const char* algorithm = "direct";  // "direct", "depthwise" or "winograd"
   std::size_t workspace_bytes = 0;   // 64-byte aligned memory
+  ConvPieces pieces = {};
 };
-ConvPlan plan_conv2d(ConvPass pass, const ConvDesc& desc, std::size_t element_size);
+// With a cap: the first of a list of ever smaller plans that fits, or the smallest. The bytes of a plan as the cap give
+// that plan again.
+ConvPlan plan_conv2d(ConvPass pass, const ConvDesc& desc, std::size_t element_size, std::size_t cap = SIZE_MAX);
 
 // The plan must be the one of the same pass and desc. bias: k values or null.
 template <class T>

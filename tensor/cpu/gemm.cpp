@@ -28,7 +28,7 @@ Path choose_path(const GemmDesc& d) {
 }
 
 struct Blocks {
-  std::int64_t rows, cols, depth, row_blocks, col_blocks;
+  std::int64_t rows, cols, depth, row_blocks, col_blocks, slots;
   std::int64_t tasks() const { return row_blocks * col_blocks; }
 };
 
@@ -65,6 +65,36 @@ Blocks choose_blocks(const GemmDesc& d, std::size_t element_size) {
 }
 
 std::int64_t scratch_elements(const Blocks& b) { return b.depth * (b.rows + b.cols); }
+
+std::size_t bytes_of(const Blocks& b, std::size_t element_size) {
+  return static_cast<std::size_t>(b.slots * round_up(scratch_elements(b) * static_cast<std::int64_t>(element_size), 64));
+}
+
+// Shrinks the blocks until they fit: the larger side of a block, the slots, then the sides down to a register tile. The
+// depth stays, and with it the order of every sum. Given the bytes that it led to as the cap, it ends at the same place.
+Blocks blocks_within(const GemmDesc& d, std::size_t element_size, std::size_t cap) {
+  constexpr std::int64_t kGoodSide = 48, kLeastRows = 6;
+  const std::int64_t panel = 64 / static_cast<std::int64_t>(element_size);
+  Blocks b = choose_blocks(d, element_size);
+  b.slots = std::min(kMaxSlots, b.tasks() * d.batch);
+  while (bytes_of(b, element_size) > cap) {
+    const bool good = b.rows <= kGoodSide && b.cols <= kGoodSide;
+    if (good && b.slots > 1) {
+      b.slots = ceil_div(b.slots, 2);
+    } else if (b.rows > b.cols && b.rows > kLeastRows) {
+      b.rows = ceil_div(b.rows, 2);
+    } else if (b.cols > panel) {
+      b.cols = round_up(ceil_div(b.cols, 2), panel);
+    } else if (b.rows > kLeastRows) {
+      b.rows = ceil_div(b.rows, 2);
+    } else {
+      break;
+    }
+    b.row_blocks = ceil_div(d.m, b.rows);
+    b.col_blocks = ceil_div(d.n, b.cols);
+  }
+  return b;
+}
 
 template <class T>
 void multiply_block(const GemmDesc& d, const Blocks& blocks, std::int64_t row_block, std::int64_t col_block, const T* a,
@@ -112,16 +142,13 @@ void run_small(const GemmDesc& d, const Fn& fn) {
 
 }  // namespace
 
-std::size_t gemm_workspace(const GemmDesc& desc, std::size_t element_size) {
+std::size_t gemm_workspace(const GemmDesc& desc, std::size_t element_size, std::size_t cap) {
   if (choose_path(desc) != Path::packed) return 0;
-  const Blocks blocks = choose_blocks(desc, element_size);
-  const std::int64_t slots = std::min(kMaxSlots, blocks.tasks() * desc.batch);
-  return static_cast<std::size_t>(slots *
-                                  round_up(scratch_elements(blocks) * static_cast<std::int64_t>(element_size), 64));
+  return bytes_of(blocks_within(desc, element_size, cap), element_size);
 }
 
 template <class T>
-void gemm(const GemmDesc& d, const T* a, const T* b, T* c, const T* bias, void* workspace) {
+void gemm(const GemmDesc& d, const T* a, const T* b, T* c, const T* bias, void* workspace, std::size_t cap) {
   const Path path = choose_path(d);
   if (path == Path::empty) return;
   const PanelKernels<T>& kernels = panel_kernels<T>();
@@ -139,7 +166,7 @@ void gemm(const GemmDesc& d, const T* a, const T* b, T* c, const T* bias, void* 
     });
     return;
   }
-  const Blocks blocks = choose_blocks(d, sizeof(T));
+  const Blocks blocks = blocks_within(d, sizeof(T), cap);
   const std::int64_t scratch = round_up(scratch_elements(blocks), kPanel<T>);
   const auto block = [&](std::int64_t slot, std::int64_t task) {
     const std::int64_t i = task / blocks.tasks(), t = task % blocks.tasks();
@@ -149,11 +176,11 @@ void gemm(const GemmDesc& d, const T* a, const T* b, T* c, const T* bias, void* 
   if (d.m * d.n * d.k * d.batch <= kForkWork) {
     for (std::int64_t task = 0; task < d.batch * blocks.tasks(); ++task) block(0, task);
   } else {
-    parallel_slots(d.batch * blocks.tasks(), block);
+    parallel_slots(d.batch * blocks.tasks(), block, blocks.slots);
   }
 }
 
-template void gemm<float>(const GemmDesc&, const float*, const float*, float*, const float*, void*);
-template void gemm<double>(const GemmDesc&, const double*, const double*, double*, const double*, void*);
+template void gemm<float>(const GemmDesc&, const float*, const float*, float*, const float*, void*, std::size_t);
+template void gemm<double>(const GemmDesc&, const double*, const double*, double*, const double*, void*, std::size_t);
 
 }  // namespace limpid::cpu

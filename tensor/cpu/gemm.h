@@ -19,11 +19,14 @@ struct GemmDesc {
   std::int64_t a_batch = 0, b_batch = 0, c_batch = 0;
 };
 
-// Bytes of workspace that gemm() needs; 0 for small products. Pure.
-std::size_t gemm_workspace(const GemmDesc& desc, std::size_t element_size);
+// Bytes of workspace that gemm() needs; 0 for small products. Pure. With a cap it works in smaller blocks and fewer
+// slots, for the same result; where even the smallest need more, their bytes are the answer.
+std::size_t gemm_workspace(const GemmDesc& desc, std::size_t element_size, std::size_t cap = SIZE_MAX);
 
-// bias: n values added to every row, or null. workspace: gemm_workspace() bytes, 64-byte aligned (null if 0).
+// bias: n values added to every row, or null. workspace: gemm_workspace() bytes, 64-byte aligned (null if 0); cap: that
+// of gemm_workspace(), or the bytes that it answered.
 template <class T>
-void gemm(const GemmDesc& desc, const T* a, const T* b, T* c, const T* bias, void* workspace);
+void gemm(const GemmDesc& desc, const T* a, const T* b, T* c, const T* bias, void* workspace,
+          std::size_t cap = SIZE_MAX);
 
 }  // namespace limpid::cpu

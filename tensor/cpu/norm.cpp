@@ -211,8 +211,14 @@ const NormLoops<T>& norm_loops() {
 
 constexpr std::int64_t kGrain = 32768;  // elements a task
 
-std::int64_t reduction_parts(std::int64_t pixels, std::int64_t channels) {
-  return std::clamp<std::int64_t>(std::min(pixels * channels / kGrain, pixels / 64), 1, 2 * kMaxSlots);
+std::size_t part_bytes(std::int64_t channels) { return static_cast<std::size_t>(3 * channels) * sizeof(double); }
+
+std::int64_t reduction_parts(std::int64_t pixels, std::int64_t channels, std::size_t cap) {
+  const std::int64_t parts =
+      std::clamp<std::int64_t>(std::min(pixels * channels / kGrain, pixels / 64), 1, 2 * kMaxSlots);
+  if (channels == 0) return parts;
+  return std::clamp<std::int64_t>(
+      static_cast<std::int64_t>(std::min<std::size_t>(cap / part_bytes(channels), 2 * kMaxSlots)), 1, parts);
 }
 
 // kParams arrays of per-channel values for a strip, repeated `group` times, on the stack of the task.
@@ -262,15 +268,16 @@ void run_strips(std::int64_t pixels, std::int64_t channels, const Param& param, 
 
 }  // namespace
 
-std::size_t batch_norm_workspace(std::int64_t pixels, std::int64_t channels) {
-  return static_cast<std::size_t>(reduction_parts(pixels, channels) * 3 * channels) * sizeof(double);
+std::size_t batch_norm_workspace(std::int64_t pixels, std::int64_t channels, std::size_t cap) {
+  return static_cast<std::size_t>(reduction_parts(pixels, channels, cap)) * part_bytes(channels);
 }
 
 template <class T>
-void batch_norm_statistics(std::int64_t pixels, std::int64_t channels, const T* x, double* stats, void* workspace) {
+void batch_norm_statistics(std::int64_t pixels, std::int64_t channels, const T* x, double* stats, void* workspace,
+                           std::size_t cap) {
   const NormLoops<T>& loops = norm_loops<T>();
   double* parts = static_cast<double*>(workspace);
-  const std::int64_t count = reduction_parts(pixels, channels), step = ceil_div(pixels, count);
+  const std::int64_t count = reduction_parts(pixels, channels, cap), step = ceil_div(pixels, count);
   parallel_for(count, [&](std::int64_t q) {
     const std::int64_t begin = std::min(pixels, q * step), end = std::min(pixels, begin + step);
     loops.statistics(end - begin, channels, x + begin * channels, parts + q * 3 * channels);
@@ -309,10 +316,10 @@ void batch_norm_apply(std::int64_t pixels, std::int64_t channels, const T* x, co
 
 template <class T>
 void batch_norm_backward_reduce(std::int64_t pixels, std::int64_t channels, const T* x, const T* dy, const double* mean,
-                                const double* invstd, double* sums, void* workspace) {
+                                const double* invstd, double* sums, void* workspace, std::size_t cap) {
   const NormLoops<T>& loops = norm_loops<T>();
   double* parts = static_cast<double*>(workspace);
-  const std::int64_t count = reduction_parts(pixels, channels), step = ceil_div(pixels, count);
+  const std::int64_t count = reduction_parts(pixels, channels, cap), step = ceil_div(pixels, count);
   parallel_for(count, [&](std::int64_t q) {
     const std::int64_t begin = std::min(pixels, q * step), end = std::min(pixels, begin + step);
     loops.reduce(end - begin, channels, x + begin * channels, dy + begin * channels, mean, invstd,
@@ -345,11 +352,11 @@ void batch_norm_backward_apply(std::int64_t pixels, std::int64_t channels, const
 }
 
 #define LIMPID_INSTANTIATE(T)                                                                                     \
-  template void batch_norm_statistics<T>(std::int64_t, std::int64_t, const T*, double*, void*);                   \
+  template void batch_norm_statistics<T>(std::int64_t, std::int64_t, const T*, double*, void*, std::size_t);      \
   template void batch_norm_apply<T>(std::int64_t, std::int64_t, const T*, const double*, const double*, const T*, \
                                     const T*, T*, bool);                                                          \
   template void batch_norm_backward_reduce<T>(std::int64_t, std::int64_t, const T*, const T*, const double*,      \
-                                              const double*, double*, void*);                                     \
+                                              const double*, double*, void*, std::size_t);                        \
   template void batch_norm_backward_apply<T>(std::int64_t, std::int64_t, const T*, const T*, const double*,       \
                                              const double*, const T*, const double*, double, T*);
 LIMPID_INSTANTIATE(float)

@@ -49,10 +49,10 @@ void parallel_chunks(std::int64_t n, std::int64_t grain, Fn&& fn) {
 }
 
 // Calls fn(slot, task) once for each task; no two tasks run at the same time in one slot, and slot < min(n_tasks,
-// kMaxSlots). Use it when a task needs scratch memory: scratch + slot * size.
+// max_slots). Use it when a task needs scratch memory: scratch + slot * size.
 template <class Fn>
-void parallel_slots(std::int64_t n_tasks, Fn&& fn) {
-  const std::int64_t slots = n_tasks < kMaxSlots ? n_tasks : kMaxSlots;
+void parallel_slots(std::int64_t n_tasks, Fn&& fn, std::int64_t max_slots = kMaxSlots) {
+  const std::int64_t slots = n_tasks < max_slots ? n_tasks : max_slots;
   if (slots <= 1 || num_threads() == 1) {
     for (std::int64_t task = 0; task < n_tasks; ++task) fn(std::int64_t{0}, task);
     return;

@@ -27,33 +27,35 @@ struct Sizes {
 };
 
 // Tiles a task of a narrow layer: about 1.5 MiB of transformed data, at least 16 tasks where there are tiles enough.
-std::int64_t narrow_block(const Sizes& s) {
+std::int64_t narrow_block(const Sizes& s, const WinogradPieces& pieces) {
   constexpr std::int64_t kBytes = 1536 * 1024;
   std::int64_t block = std::clamp<std::int64_t>(kBytes / 4 / (kPositions * (s.in() + s.out())) / 6 * 6, 24, 192);
   block = std::min(block, std::max<std::int64_t>(12, ceil_div(s.tiles, 2 * kMaxSlots)));
+  block = std::max<std::int64_t>(std::min<std::int64_t>(12, block), block >> pieces.halvings);
   return ceil_div(s.tiles, ceil_div(s.tiles, block));
 }
 // Tiles whose transforms a wide layer holds at a time.
-std::int64_t wide_block(std::int64_t tiles, std::int64_t width, std::int64_t bytes) {
-  const std::int64_t block = std::min(tiles, std::max<std::int64_t>(96, bytes / 4 / (kPositions * width)));
+std::int64_t wide_block(std::int64_t tiles, std::int64_t width, std::int64_t bytes, const WinogradPieces& pieces) {
+  std::int64_t block = std::min(tiles, std::max<std::int64_t>(96, bytes / 4 / (kPositions * width)));
+  block = std::max<std::int64_t>(std::min<std::int64_t>(24, block), block >> pieces.halvings);
   return ceil_div(tiles, ceil_div(tiles, block));
 }
 constexpr std::int64_t kWideForwardBytes = 10 << 20, kWideWeightBytes = 20 << 20;
 constexpr std::int64_t kTransformTiles = 8;  // tiles a task of a separate transform
 
 // Partitions of the tiles that keep sums of their own (narrow weight gradient).
-std::int64_t weight_parts(const Sizes& s) {
+std::int64_t weight_parts(const Sizes& s, const WinogradPieces& pieces) {
   constexpr std::int64_t kBytes = 16 << 20;
   return std::clamp<std::int64_t>(std::min(kBytes / (kPositions * 4 * s.channels * s.out()), s.tiles / 24), 1,
-                                  kMaxSlots);
+                                  pieces.slots);
 }
 
 Sizes sizes_of(const WinogradGeo& geo, std::int64_t channels, std::int64_t outputs) {
   return {channels, outputs, geo.tiles()};
 }
 
-void forward_narrow(const WinogradGeo& geo, const FilterMap& filter, const Sizes& s, const float* x, const float* w,
-                    const float* bias, float* y, float* workspace) {
+void forward_narrow(const WinogradGeo& geo, const FilterMap& filter, const Sizes& s, const WinogradPieces& pieces,
+                    const float* x, const float* w, const float* bias, float* y, float* workspace) {
   const WinogradKernels& wino = winograd_kernels();
   const PanelKernels<float>& panel = panel_kernels<float>();
   const ConvKernels<float>& conv = conv_kernels<float>();
@@ -67,26 +69,30 @@ void forward_narrow(const WinogradGeo& geo, const FilterMap& filter, const Sizes
     conv.pack_filter(filter, w, p, packed);
     wino.filter(s.channels, packed, u + p * s.channels * P, u_position);
   });
-  const std::int64_t block = narrow_block(s), rows = odd(block), slot_size = kPositions * rows * (s.in() + s.out());
-  parallel_slots(ceil_div(s.tiles, block), [&](std::int64_t slot, std::int64_t task) {
-    const std::int64_t t0 = task * block, count = std::min(block, s.tiles - t0);
-    float* v = slots + slot * slot_size;
-    float* m = v + kPositions * rows * s.in();
-    wino.input(geo, x, s.channels, t0, count, v, rows);
-    for (std::int64_t q = 0; q < kPositions; ++q) {
-      panel.multiply_panels(count, s.out(), s.channels, v + q * rows * s.in(), rows * P, u + q * u_position,
-                            s.channels * P, m + q * rows * s.out(), rows * P);
-    }
-    wino.output(geo, m, s.outputs, t0, count, rows, bias, y, s.outputs);
-  });
+  const std::int64_t block = narrow_block(s, pieces), rows = odd(block),
+                     slot_size = kPositions * rows * (s.in() + s.out());
+  parallel_slots(
+      ceil_div(s.tiles, block),
+      [&](std::int64_t slot, std::int64_t task) {
+        const std::int64_t t0 = task * block, count = std::min(block, s.tiles - t0);
+        float* v = slots + slot * slot_size;
+        float* m = v + kPositions * rows * s.in();
+        wino.input(geo, x, s.channels, t0, count, v, rows);
+        for (std::int64_t q = 0; q < kPositions; ++q) {
+          panel.multiply_panels(count, s.out(), s.channels, v + q * rows * s.in(), rows * P, u + q * u_position,
+                                s.channels * P, m + q * rows * s.out(), rows * P);
+        }
+        wino.output(geo, m, s.outputs, t0, count, rows, bias, y, s.outputs);
+      },
+      pieces.slots);
 }
 
-void forward_wide(const WinogradGeo& geo, const FilterMap& filter, const Sizes& s, const float* x, const float* w,
-                  const float* bias, float* y, float* workspace) {
+void forward_wide(const WinogradGeo& geo, const FilterMap& filter, const Sizes& s, const WinogradPieces& pieces,
+                  const float* x, const float* w, const float* bias, float* y, float* workspace) {
   const WinogradKernels& wino = winograd_kernels();
   const PanelKernels<float>& panel = panel_kernels<float>();
   const ConvKernels<float>& conv = conv_kernels<float>();
-  const std::int64_t block = wide_block(s.tiles, s.in(), kWideForwardBytes), rows = odd(block);
+  const std::int64_t block = wide_block(s.tiles, s.in(), kWideForwardBytes, pieces), rows = odd(block);
   float* v = workspace;
   float* slots = v + kPositions * rows * s.in();
   const std::int64_t slot_size = (kPositions + 9) * s.channels * P + kPositions * rows * P;
@@ -95,29 +101,34 @@ void forward_wide(const WinogradGeo& geo, const FilterMap& filter, const Sizes& 
     parallel_chunks(count, kTransformTiles, [&](std::int64_t begin, std::int64_t end) {
       wino.input(geo, x, s.channels, t0 + begin, end - begin, v + begin * P, rows);
     });
-    parallel_slots(s.out_panels(), [&](std::int64_t slot, std::int64_t p) {
-      float* u = slots + slot * slot_size;
-      float* taps = u + kPositions * s.channels * P;
-      float* m = taps + 9 * s.channels * P;
-      conv.pack_filter(filter, w, p, taps);
-      wino.filter(s.channels, taps, u, s.channels * P);
-      for (std::int64_t q = 0; q < kPositions; ++q) {
-        panel.multiply_panels(count, P, s.channels, v + q * rows * s.in(), rows * P, u + q * s.channels * P, 0,
-                              m + q * rows * P, 0);
-      }
-      wino.output(geo, m, std::min(P, s.outputs - p * P), t0, count, rows, bias != nullptr ? bias + p * P : nullptr,
-                  y + p * P, s.outputs);
-    });
+    parallel_slots(
+        s.out_panels(),
+        [&](std::int64_t slot, std::int64_t p) {
+          float* u = slots + slot * slot_size;
+          float* taps = u + kPositions * s.channels * P;
+          float* m = taps + 9 * s.channels * P;
+          conv.pack_filter(filter, w, p, taps);
+          wino.filter(s.channels, taps, u, s.channels * P);
+          for (std::int64_t q = 0; q < kPositions; ++q) {
+            panel.multiply_panels(count, P, s.channels, v + q * rows * s.in(), rows * P, u + q * s.channels * P, 0,
+                                  m + q * rows * P, 0);
+          }
+          wino.output(geo, m, std::min(P, s.outputs - p * P), t0, count, rows, bias != nullptr ? bias + p * P : nullptr,
+                      y + p * P, s.outputs);
+        },
+        pieces.slots);
   }
 }
 
-void weight_narrow(const WinogradGeo& geo, const FilterMap& filter, const Sizes& s, const float* x, const float* dy,
-                   float* dw, float* workspace) {
+void weight_narrow(const WinogradGeo& geo, const FilterMap& filter, const Sizes& s, const WinogradPieces& pieces,
+                   const float* x, const float* dy, float* dw, float* workspace) {
   const WinogradKernels& wino = winograd_kernels();
   const PanelKernels<float>& panel = panel_kernels<float>();
   const ConvKernels<float>& conv = conv_kernels<float>();
-  const std::int64_t block = narrow_block(s), rows = odd(block), slot_size = kPositions * rows * (s.in() + s.out());
-  const std::int64_t parts = weight_parts(s), position = s.channels * s.out(), part_size = kPositions * position;
+  const std::int64_t block = narrow_block(s, pieces), rows = odd(block),
+                     slot_size = kPositions * rows * (s.in() + s.out());
+  const std::int64_t parts = weight_parts(s, pieces), position = s.channels * s.out(),
+                     part_size = kPositions * position;
   const std::int64_t blocks = ceil_div(s.tiles, block), step = ceil_div(blocks, parts);
   float* slots = workspace + parts * part_size;
   parallel_slots(parts, [&](std::int64_t slot, std::int64_t part) {
@@ -152,12 +163,12 @@ void weight_narrow(const WinogradGeo& geo, const FilterMap& filter, const Sizes&
   });
 }
 
-void weight_wide(const WinogradGeo& geo, const FilterMap& filter, const Sizes& s, const float* x, const float* dy,
-                 float* dw, float* workspace) {
+void weight_wide(const WinogradGeo& geo, const FilterMap& filter, const Sizes& s, const WinogradPieces& pieces,
+                 const float* x, const float* dy, float* dw, float* workspace) {
   const WinogradKernels& wino = winograd_kernels();
   const PanelKernels<float>& panel = panel_kernels<float>();
   const ConvKernels<float>& conv = conv_kernels<float>();
-  const std::int64_t block = wide_block(s.tiles, s.in() + s.out(), kWideWeightBytes), rows = odd(block);
+  const std::int64_t block = wide_block(s.tiles, s.in() + s.out(), kWideWeightBytes, pieces), rows = odd(block);
   float* v = workspace;
   float* z = v + kPositions * rows * s.in();
   float* taps = z + kPositions * rows * s.out();  // [panel][9][channels][P]
@@ -169,57 +180,62 @@ void weight_wide(const WinogradGeo& geo, const FilterMap& filter, const Sizes& s
       wino.input(geo, x, s.channels, t0 + begin, end - begin, v + begin * P, rows);
       wino.gradient(geo, dy, s.outputs, t0 + begin, end - begin, z + begin * P, rows);
     });
-    parallel_slots(s.out_panels(), [&](std::int64_t slot, std::int64_t p) {
-      float* u = slots + slot * slot_size;
-      for (std::int64_t q = 0; q < kPositions; ++q) {
-        panel.multiply_transposed(count, s.channels, P, v + q * rows * s.in(), rows * P,
-                                  z + (q * s.out_panels() + p) * rows * P, 0, u + q * s.channels * P, 0, false);
-      }
-      float* out = taps + p * 9 * s.channels * P;
-      wino.filter_gradient(s.channels, u, s.channels * P, out, t0 > 0);
-      if (t0 + count == s.tiles) conv.unpack_filter(filter, out, 1, 0, p, dw);
-    });
+    parallel_slots(
+        s.out_panels(),
+        [&](std::int64_t slot, std::int64_t p) {
+          float* u = slots + slot * slot_size;
+          for (std::int64_t q = 0; q < kPositions; ++q) {
+            panel.multiply_transposed(count, s.channels, P, v + q * rows * s.in(), rows * P,
+                                      z + (q * s.out_panels() + p) * rows * P, 0, u + q * s.channels * P, 0, false);
+          }
+          float* out = taps + p * 9 * s.channels * P;
+          wino.filter_gradient(s.channels, u, s.channels * P, out, t0 > 0);
+          if (t0 + count == s.tiles) conv.unpack_filter(filter, out, 1, 0, p, dw);
+        },
+        pieces.slots);
   }
 }
 
 }  // namespace
 
-std::int64_t winograd_forward_elements(const WinogradGeo& geo, std::int64_t channels, std::int64_t outputs) {
+std::int64_t winograd_forward_elements(const WinogradGeo& geo, std::int64_t channels, std::int64_t outputs,
+                                       const WinogradPieces& pieces) {
   const Sizes s = sizes_of(geo, channels, outputs);
   if (is_narrow(channels, outputs)) {
-    const std::int64_t block = narrow_block(s), slots = std::min(kMaxSlots, ceil_div(s.tiles, block));
+    const std::int64_t block = narrow_block(s, pieces), slots = std::min(pieces.slots, ceil_div(s.tiles, block));
     const std::int64_t scratch = slots * kPositions * odd(block) * (s.in() + s.out());
     return kPositions * s.out() * channels + std::max(scratch, 9 * channels * s.out());
   }
-  const std::int64_t rows = odd(wide_block(s.tiles, s.in(), kWideForwardBytes));
+  const std::int64_t rows = odd(wide_block(s.tiles, s.in(), kWideForwardBytes, pieces));
   return kPositions * rows * s.in() +
-         std::min(kMaxSlots, s.out_panels()) * ((kPositions + 9) * channels * P + kPositions * rows * P);
+         std::min(pieces.slots, s.out_panels()) * ((kPositions + 9) * channels * P + kPositions * rows * P);
 }
 
 void winograd_forward(const WinogradGeo& geo, const FilterMap& filter, const float* x, const float* w,
-                      const float* bias, float* y, float* workspace) {
+                      const float* bias, float* y, float* workspace, const WinogradPieces& pieces) {
   const Sizes s = sizes_of(geo, filter.cn, filter.n);
   const auto run = is_narrow(s.channels, s.outputs) ? forward_narrow : forward_wide;
-  run(geo, filter, s, x, w, bias, y, workspace);
+  run(geo, filter, s, pieces, x, w, bias, y, workspace);
 }
 
-std::int64_t winograd_weight_elements(const WinogradGeo& geo, std::int64_t channels, std::int64_t outputs) {
+std::int64_t winograd_weight_elements(const WinogradGeo& geo, std::int64_t channels, std::int64_t outputs,
+                                      const WinogradPieces& pieces) {
   const Sizes s = sizes_of(geo, channels, outputs);
   if (is_narrow(channels, outputs)) {
-    const std::int64_t parts = weight_parts(s);
-    const std::int64_t scratch = parts * kPositions * odd(narrow_block(s)) * (s.in() + s.out());
+    const std::int64_t parts = weight_parts(s, pieces);
+    const std::int64_t scratch = parts * kPositions * odd(narrow_block(s, pieces)) * (s.in() + s.out());
     return parts * kPositions * channels * s.out() + std::max(scratch, 9 * channels * s.out());
   }
-  const std::int64_t rows = odd(wide_block(s.tiles, s.in() + s.out(), kWideWeightBytes));
+  const std::int64_t rows = odd(wide_block(s.tiles, s.in() + s.out(), kWideWeightBytes, pieces));
   return kPositions * rows * (s.in() + s.out()) + 9 * channels * s.out() +
-         std::min(kMaxSlots, s.out_panels()) * kPositions * channels * P;
+         std::min(pieces.slots, s.out_panels()) * kPositions * channels * P;
 }
 
 void winograd_backward_weight(const WinogradGeo& geo, const FilterMap& filter, const float* x, const float* dy,
-                              float* dw, float* workspace) {
+                              float* dw, float* workspace, const WinogradPieces& pieces) {
   const Sizes s = sizes_of(geo, filter.cn, filter.n);
   const auto run = is_narrow(s.channels, s.outputs) ? weight_narrow : weight_wide;
-  run(geo, filter, s, x, dy, dw, workspace);
+  run(geo, filter, s, pieces, x, dy, dw, workspace);
 }
 
 }  // namespace limpid::cpu

@@ -36,13 +36,23 @@ struct WinogradKernels {
 };
 const WinogradKernels& winograd_kernels();
 
+// How much a call works on at a time: the blocks of tiles are halved so many times, and so many slots have scratch. Other
+// pieces than these change at most the order of the weight gradient's sums.
+struct WinogradPieces {
+  int halvings = 0;
+  std::int64_t slots = 8;  // kMaxSlots
+  static constexpr int kMaxHalvings = 2;
+};
+
 // Forward convolution of x (channels) with a filter matrix read through `filter` (rows (r, s, c), n outputs). The input
 // gradient is the same with the filter turned around. bias may be null.
-std::int64_t winograd_forward_elements(const WinogradGeo& geo, std::int64_t channels, std::int64_t outputs);
+std::int64_t winograd_forward_elements(const WinogradGeo& geo, std::int64_t channels, std::int64_t outputs,
+                                       const WinogradPieces& pieces);
 void winograd_forward(const WinogradGeo& geo, const FilterMap& filter, const float* x, const float* w,
-                      const float* bias, float* y, float* workspace);
-std::int64_t winograd_weight_elements(const WinogradGeo& geo, std::int64_t channels, std::int64_t outputs);
+                      const float* bias, float* y, float* workspace, const WinogradPieces& pieces);
+std::int64_t winograd_weight_elements(const WinogradGeo& geo, std::int64_t channels, std::int64_t outputs,
+                                      const WinogradPieces& pieces);
 void winograd_backward_weight(const WinogradGeo& geo, const FilterMap& filter, const float* x, const float* dy,
-                              float* dw, float* workspace);
+                              float* dw, float* workspace, const WinogradPieces& pieces);
 
 }  // namespace limpid::cpu
