@@ -1,7 +1,7 @@
 // reserve_plan: makes an allocator's cache ready for a run that is known from a trace, so that the run then asks the
 // device for nothing. The trace's allocations and frees run on this allocator, pass after pass, until a pass makes no
-// device call and leaves every segment as it found it: from there on the same run finds all it needs. Memory is reserved,
-// not touched. Nobody else may use the allocator meanwhile; its peaks start anew at the end.
+// device call and leaves every segment as it found it: from there on the same run finds all it needs. Memory is
+// reserved, not touched. Nobody else may use the allocator meanwhile; its peaks start anew at the end.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,8 @@ struct ReservePlanResult {
 
 // Plays the records from `first` on; what they free without having allocated it is taken for present already. The
 // trace's own empty_cache and failed requests are left out: the point is to keep the cache. OutOfMemoryError when the
-// run does not fit, ArgumentError when `max_passes` passes do not come to rest (the policy async moves pages all the time;
+// run does not fit, ArgumentError when `max_passes` passes do not come to rest (the policy async moves pages all the
+// time;
 // under a tight capacity every pass gives back and asks again); all it allocated is freed then.
 ReservePlanResult reserve_plan(Allocator& allocator, const TraceLog& log, std::uint64_t first = 0, int max_passes = 16);
 

@@ -31,7 +31,9 @@ BatchNorm::BatchNorm(const char* type, const BatchNormOptions& options) : option
   running_mean = register_buffer("running_mean", options.track_running_stats ? zeros(shape, as_param()) : Tensor());
   running_var = register_buffer("running_var", options.track_running_stats ? ones(shape, as_param()) : Tensor());
   num_batches_tracked =
-      register_buffer("num_batches_tracked", options.track_running_stats ? zeros({}, {.dtype = int64, .role = memory::Role::param}) : Tensor());
+      register_buffer("num_batches_tracked", options.track_running_stats
+                                                 ? zeros({}, {.dtype = int64, .role = memory::Role::param})
+                                                 : Tensor());
 }
 
 void BatchNorm::reset_running_stats() {

@@ -244,7 +244,7 @@ TEST_CASE("the rehearsal makes the trainer's calls") {
   auto events_of = [](const std::vector<memory::TraceRecord>& trace) {
     std::vector<Event> events;
     auto first = std::find_if(trace.begin(), trace.end(), [](const memory::TraceRecord& r) {
-      return r.kind == memory::TraceKind::role && r.role == memory::Role::optimizer;
+      return r.kind == memory::TraceKind::alloc && r.role == memory::Role::optimizer;
     });
     for (auto r = first; r != trace.end(); ++r) {
       if (r->kind == memory::TraceKind::segment_alloc || r->kind == memory::TraceKind::segment_free) continue;
