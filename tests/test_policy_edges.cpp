@@ -134,6 +134,13 @@ TEST_CASE("bfc: a region that cannot be smaller is not asked for twice in a row"
   CHECK(device->calls().reserve == 2);
 }
 
+TEST_CASE("bfc: a rest of just 128 MiB is split off") {
+  Allocator a(std::make_shared<SimulatedMemory>(384 * kMiB), {}, policy_named("bfc"));
+  a.free(a.allocate(384 * kMiB, Role::temp));
+  CHECK(a.allocate(256 * kMiB, Role::temp)->size == 256 * kMiB);
+  a.check();
+}
+
 TEST_CASE("arena: a region that cannot be smaller is not asked for twice in a row") {
   auto device = std::make_shared<SimulatedMemory>(1024 * kMiB);
   Allocator a(device, {}, policy_named("arena"));
