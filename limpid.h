@@ -9,6 +9,11 @@
 #include <limpid/base/scope.h>
 
 #include <limpid/memory/allocator.h>
+#include <limpid/memory/explain.h>
+#include <limpid/memory/leak.h>
+#include <limpid/memory/policies.h>
+#include <limpid/memory/reserve_plan.h>
+#include <limpid/memory/trim.h>
 
 #include <limpid/tensor/cpu/parallel.h>
 #include <limpid/tensor/creation.h>

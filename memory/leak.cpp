@@ -98,10 +98,11 @@ std::string to_string(const LeakReport& report) {
   std::string out = concat("memory grows: after step ", report.step, " each step keeps ",
                            format_bytes(report.bytes_per_step), " of tensors and ",
                            format_bytes(report.graph_bytes_per_step), " of graph nodes more than the one before");
+  bool graph = false;
   for (const LeakSite& s : report.sites) {
     if (s.graph) {
-      out += concat("\n  graph of ", s.op, ": ", s.blocks, s.blocks == 1 ? " node" : " nodes",
-                    " a step, kept by a tensor with history (a loss that is summed up without item() or detach()?)");
+      graph = true;
+      out += concat("\n  graph of ", s.op, ": ", s.blocks, s.blocks == 1 ? " node" : " nodes", " a step");
       continue;
     }
     out += concat("\n  ", to_string(s.role), " ", s.name.empty() ? "(unnamed)" : s.name);
@@ -111,6 +112,7 @@ std::string to_string(const LeakReport& report) {
     out += concat(": ", format_bytes(s.bytes_per_step), " in ", s.blocks, s.blocks == 1 ? " block" : " blocks",
                   " a step; the last one is allocation ", s.first_id);
   }
+  if (graph) out += "\n  a tensor with history keeps these graphs: is a loss summed up without item() or detach()?";
   return out;
 }
 

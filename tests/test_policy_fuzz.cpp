@@ -282,7 +282,7 @@ TEST_CASE("no pair of options lets reserved memory grow for ever, but the one kn
   }
   std::string list;
   for (const std::string& pair : growing) list += pair + "; ";
-  // PyTorch's own allocator grows so too (its issue 123548), and native does what PyTorch does: blocks above the split
+  // PyTorch's own allocator grows so too (pytorch/pytorch#123548), and native does what PyTorch does: blocks above the split
   // limit are refused to smaller requests, the range grows behind them, and all of it merges into one larger block.
   CHECK(list == "expandable_segments:True,max_split_size_mb:32; expandable_segments:True,max_split_size_mb:64; ");
   for (const PolicyEntry& policy : policies()) {
