@@ -92,7 +92,8 @@ std::string to_json(const Prediction& p) {
   if (!p.fits) {
     json["oom"] = {{"requested", p.oom->requested},  {"reserved", p.oom->reserved},
                    {"capacity", p.oom->capacity},    {"largest_free", p.oom->largest_free},
-                   {"at", scope_json(p.oom->scope)}, {"message", memory::to_string(*p.oom)}};
+                   {"at", scope_json(p.oom->scope)}, {"message", memory::to_string(*p.oom)},
+                   {"verdict", Json::parse(memory::to_json(*p.oom))}};
     return json.dump();
   }
   const memory::Stats& stats = p.run.stats;
