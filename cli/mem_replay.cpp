@@ -11,6 +11,7 @@
 #include <limpid/memory/policies.h>
 #include <limpid/memory/replay_scan.h>
 
+#include "common.h"
 #include "mem.h"
 
 namespace limpid::cli {
@@ -52,6 +53,8 @@ std::vector<Row> rows(bool scanned) {
   auto count = [](auto n) { return format_count(static_cast<std::int64_t>(n)); };
   std::vector<Row> out = {
       {"outcome", [](const Outcome& o) { return std::string(o.result.completed ? "runs" : "out of memory"); }},
+      {"  requests that failed as recorded",
+       [](const Outcome& o) { return format_count(static_cast<std::int64_t>(o.result.failed_before)); }},
       {"peak live", [](const Outcome& o) { return format_bytes(o.result.peak_live); }},
       {"peak reserved", [](const Outcome& o) { return format_bytes(o.result.peak_reserved); }},
       {"  above the lower bound", [](const Outcome& o) { return format_bytes(o.result.fragmentation.excess); }},
@@ -116,6 +119,7 @@ Json outcome_json(const Outcome& o) {
   Json json;
   json["policy"] = o.policy;
   json["completed"] = r.completed;
+  json["failed_as_recorded"] = r.failed_before;
   json["operations"] = r.operations;
   json["peak_live"] = r.peak_live;
   json["peak_live_record"] = r.peak_live_record;
@@ -223,6 +227,14 @@ int run(const MemReplayOptions& o) {
                format_count(static_cast<std::int64_t>(script.ops.size())).c_str(),
                format_count(static_cast<std::int64_t>(script.allocations)).c_str(), format_count(script.slots).c_str(),
                format_bytes(script.peak_live).c_str(), describe_record(log, script.peak_live_record).c_str());
+  const auto recorded = std::count_if(log.records.begin(), log.records.end(),
+                                      [](const auto& r) { return r.kind == memory::TraceKind::oom; });
+  if (recorded > 0) {
+    std::fprintf(to,
+                 "in the recorded run %s failed: replayed, they may fail again, and nothing after them is in the trace; "
+                 "limpid mem explain says why\n",
+                 counted(recorded, "request").c_str());
+  }
   std::fprintf(to, "capacity %s\n\n", o.capacity.empty() ? "without limit" : o.capacity.c_str());
   print_table(to, outcomes, !o.no_scan);
   print_failures(to, log, outcomes);

@@ -100,7 +100,7 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
       ->group("Memory");
   add("--alloc-conf", &TrainSettings::alloc_conf, "Its knobs, with PyTorch's names: max_split_size_mb:64,garbage_collection_threshold:0.8; "
       "and pools by role: role_pools:[param+optimizer,grad]")->group("Memory");
-  keep(sub.add_option("--retain", o.retain, "Give cached memory above this back when a step ends, e.g. 256MiB (default: keep all); alloc-conf's retain_mb"),
+  keep(sub.add_option("--retain", o.retain, "When a step ends, give free memory back until no more than this is reserved, e.g. 256MiB (default: keep all); alloc-conf's retain_mb"),
        &TrainSettings::alloc_conf)->group("Memory");
   keep(sub.add_option("--workspace-cap", o.workspace_cap, "Largest workspace of one kernel call, e.g. 8MiB; may change the last digits of the numbers"),
        &TrainSettings::workspace_cap)->group("Memory");

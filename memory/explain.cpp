@@ -106,9 +106,10 @@ bool pins_help(const TraceLog& cut, const PinSet& pins, const ReplayOptions& opt
   return replay(ReplayScript(log), options).completed;
 }
 
-void add_advice(OutOfMemoryInfo& info, const TraceLog& cut, const ReplayOptions& options, std::string_view policy,
+// `run`: what must be served: the whole trace, or, when it ends with the failure, everything up to and with that.
+void add_advice(OutOfMemoryInfo& info, const TraceLog& run, const ReplayOptions& options, std::string_view policy,
                 const std::function<void(const char*)>& progress) {
-  const ReplayScript script(cut);
+  const ReplayScript script(run);
   for (const PolicyEntry& entry : policies()) {
     if (entry.name == policy) continue;
     if (progress) progress(entry.name);
@@ -159,8 +160,13 @@ std::optional<Explanation> explain(const TraceLog& log, const ReplayOptions& giv
   out.info = result.failure->info;
   name_all(out.info, cut, origins);
   if (!out.info.pins.blocks.empty()) out.info.pins.replayed = pins_help(cut, out.info.pins, options);
-  if (advice) add_advice(out.info, cut, options, whole.policy, progress);
-  if (advice && out.info.advice.empty()) out.info.advice_note = "no other policy, replayed, serves this request";
+  if (!advice) return out;
+  add_advice(out.info, out.recorded ? cut : log, options, whole.policy, progress);
+  if (out.info.advice.empty()) {
+    out.info.advice_note = "none: replayed, no other policy and no larger capacity that was tried fits";
+  } else if (out.recorded) {
+    out.info.advice_note = "replayed up to the request that failed; what would have come after it is not in the trace";
+  }
   return out;
 }
 

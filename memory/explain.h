@@ -1,5 +1,6 @@
 // An out-of-memory failure looked at after the fact, from a trace: the verdict (verdict.h) with the names of the trace,
-// and advice. Every line of advice is a replay that was made and that served the request. Works on the trace of a run
+// and advice. Every line of advice is a replay that was made and that fitted: of the whole trace, or of the trace up to
+// the failure when it ends there. Works on the trace of a run
 // that failed (its last `oom` record) and on the trace of a run that did not, under a smaller capacity.
 #pragma once
 

@@ -1,6 +1,7 @@
 #include <limpid/train/oom_advice.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include <limpid/base/error.h>
 #include <limpid/base/format.h>
@@ -9,8 +10,8 @@
 namespace limpid::train {
 namespace {
 
-// Dry runs for the batch: one after the other downward, so that the answer is the largest, while that is affordable.
-constexpr std::int64_t kMostBatchRuns = 64;
+// How long every smaller batch is tried before larger steps are made.
+constexpr std::chrono::seconds kBatchSearch{20};
 
 }  // namespace
 
@@ -51,13 +52,17 @@ void advise(memory::OutOfMemoryInfo& info, const PlanSettings& failed, const std
     fits("eval_first", "if validation runs before the first step", changed);
   }
   trying("smaller batches");
+  // One after the other downward, so that the answer is the largest; coarser once that has taken long.
   PlanSettings smaller = failed;
-  std::int64_t runs = 0;
+  const auto start = std::chrono::steady_clock::now();
+  bool skipped = false;
   for (std::int64_t batch = run.train.batch - 1; batch >= 1;) {
     smaller.run.train.batch = batch;
-    if (fits("batch", concat("with batch ", batch), smaller)) break;
-    // Beyond that many tries in steps that grow: then the answer fits, but a larger one may too.
-    batch -= ++runs < kMostBatchRuns ? 1 : std::max<std::int64_t>(1, batch / 16);
+    if (fits("batch", concat("with batch ", batch, skipped ? " (not every larger one was tried)" : ""), smaller)) break;
+    const bool late = std::chrono::steady_clock::now() - start > kBatchSearch;
+    const std::int64_t step = late ? std::max<std::int64_t>(1, batch / 16) : 1;
+    skipped |= step > 1;
+    batch -= step;
   }
   trying("micro-batches");
   for (std::int64_t parts = 2; parts <= run.train.batch; parts *= 2) {
