@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 
 #include <limpid/base/error.h>
 
@@ -65,6 +66,15 @@ std::vector<std::uint8_t> read_file(const std::string& path, std::uint64_t max_b
 }
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+  // A rename replaces what it names: a link's target is what is meant, and a device or a pipe must not become a file.
+  std::error_code ignored;
+  if (std::filesystem::is_symlink(path_, ignored)) {
+    const std::filesystem::path target = std::filesystem::weakly_canonical(path_, ignored);
+    if (!ignored) path_ = target.string();
+  }
+  const std::filesystem::file_status status = std::filesystem::status(path_, ignored);
+  LIMPID_CHECK(!std::filesystem::exists(status) || std::filesystem::is_regular_file(status), IoError, "cannot write ",
+               path_, ": it is not a regular file");
   temporary_ = path_ + ".tmp-" + std::to_string(::getpid());
   descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   LIMPID_CHECK(descriptor_ >= 0, IoError, "cannot write ", path_, ": ", std::strerror(errno));

@@ -70,6 +70,12 @@ std::vector<std::int64_t> parse_input(const std::string& text) {
     LIMPID_CHECK(*rest == 'x', ArgumentError, "--input is channels x height x width, e.g. 3x224x224; got ", text);
     p = rest + 1;
   }
+  std::int64_t values = 1;
+  constexpr std::int64_t kMostValues = std::int64_t{1} << 40;
+  for (std::int64_t size : sizes) {
+    LIMPID_CHECK(!__builtin_mul_overflow(values, size, &values) && values <= kMostValues, ArgumentError,
+                 "--input has at most 2^40 values; got ", text);
+  }
   LIMPID_CHECK(sizes.size() == 3, ArgumentError, "--input is channels x height x width, e.g. 3x224x224; got ", text);
   return sizes;
 }

@@ -1,4 +1,5 @@
 // limpid mem import: a trace of another tool as a limpid trace.
+#include <climits>
 #include <cstdio>
 #include <memory>
 
@@ -19,16 +20,18 @@ namespace {
 
 struct ImportOptions : MemOptions {
   std::string out;
-  int device = -1;
+  int device = INT_MIN;  // not given
 };
 
 memory::TraceLog read(const ImportOptions& o) {
-  if (o.device < 0) return open_trace(o.trace);
+  if (o.device == ImportOptions().device) return open_trace(o.trace);
+  LIMPID_CHECK(o.device >= 0, ArgumentError, "--device is the number of a device, got ", o.device);
   const auto bytes = read_file(o.trace);
   const std::string_view view(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   LIMPID_CHECK(memory::format_of(view) == memory::TraceFormat::pytorch, ArgumentError,
                "--device is for PyTorch snapshots, ", o.trace, " is a ", memory::format_of(view));
   memory::TraceLog log = memory::parse_torch_snapshot(view, o.device);
+  LIMPID_CHECK(!log.records.empty(), ArgumentError, "--device ", o.device, ": ", o.trace, " has nothing of that device");
   for (const std::string& note : log.notes) std::fprintf(stderr, "note: %s\n", note.c_str());
   return log;
 }

@@ -55,6 +55,8 @@ std::pair<std::int64_t, std::int64_t> parse_range(const std::string& text) {
   }
   LIMPID_CHECK(good && first >= 1 && first <= last, ArgumentError,
                "--curve is FIRST:LAST with 1 <= FIRST <= LAST, got ", text);
+  constexpr std::int64_t kMostPoints = 65536;
+  LIMPID_CHECK(last - first < kMostPoints, ArgumentError, "--curve has at most ", kMostPoints, " batch sizes, got ", text);
   return {first, last};
 }
 
@@ -100,6 +102,8 @@ Room room_of(const PlanOptions& o) {
 int run(const PlanOptions& o) {
   train::PlanSettings settings = settings_of(o);
   const Room room = room_of(o);
+  if (!o.curve.empty()) parse_range(o.curve);  // refused before any work
+  LIMPID_CHECK(!o.find || room.capacity > 0, ArgumentError, "--find needs --capacity or --card");
   settings.run.train.memory_cap = room.capacity;
   const train::TrainSettings& t = settings.run.train;
   std::FILE* text = o.json ? stderr : stdout;
@@ -153,7 +157,6 @@ int run(const PlanOptions& o) {
     if ((bound - batch) % 64 == 0) progress.message(concat("scanning from ", bound, ": batch ", batch));
   };
   if (o.find) {
-    LIMPID_CHECK(room.capacity > 0, ArgumentError, "--find needs --capacity or --card");
     const train::FinderTable table = train::compare_finders(settings, room.capacity, 1024, scanning);
     std::fprintf(text, "\n%s", train::to_string(table).c_str());
     json["find"] = Json::parse(train::to_json(table));

@@ -208,6 +208,10 @@ class Judge {
       info_.reason = std::move(reason);
     };
     const std::string sum = concat(bytes(live), " live and ", bytes(r), " more");
+    if (info_.device_asked > 0 && room_ >= info_.device_asked) {  // it said no all the same
+      return say(OomCause::external, concat("the device reports ", bytes(room_), " free, but did not give ",
+                                            bytes(info_.device_asked), ": the system or another program stands in between"));
+    }
     if (live + r > info_.capacity) {
       return say(OomCause::capacity, concat(sum, " exceed the device's ", bytes(info_.capacity), " by ",
                                             bytes(live + r - info_.capacity)));

@@ -2,6 +2,7 @@
 // segments as they are after the last resort: the cache given back, pending blocks waited for (if the policy waits).
 //
 // With live = requested bytes of live blocks, r = requested, R = r rounded, reach = min(capacity - others, limit):
+//   external, too, when the device refused although it reports enough free (a limit of the system, another program).
 //   live + r > reach: the bytes do not exist. capacity when live + r > capacity; external when they fit the capacity,
 //     but not beside what others hold; limit otherwise.
 //   else a place of R bytes is looked for, and the first that exists says why it could not be used:

@@ -1,4 +1,6 @@
 #include <doctest/doctest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <limpid/base/error.h>
 #include <limpid/base/file.h>
@@ -75,4 +77,21 @@ TEST_CASE("a file is written whole or not at all") {
   CHECK_THROWS_AS(read_file(dir.string()), IoError);
   CHECK_THROWS_AS(write_file_atomically((dir / "none" / "f").string(), "x"), IoError);
   std::filesystem::remove_all(dir);
+}
+
+TEST_CASE("AtomicFile writes through a link, and never replaces what is not a regular file") {
+  const std::string folder = std::filesystem::temp_directory_path() / ("limpid_atomic_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  write_file_atomically(folder + "/target", "old");
+  std::filesystem::create_symlink("target", folder + "/link");
+  write_file_atomically(folder + "/link", "new");
+  CHECK(std::filesystem::is_symlink(folder + "/link"));
+  const auto bytes = read_file(folder + "/target");
+  CHECK(std::string(bytes.begin(), bytes.end()) == "new");
+  REQUIRE(::mkfifo((folder + "/pipe").c_str(), 0600) == 0);
+  CHECK_THROWS_AS(write_file_atomically(folder + "/pipe", "x"), IoError);
+  CHECK(std::filesystem::is_fifo(folder + "/pipe"));
+  CHECK_THROWS_AS(write_file_atomically("/dev/full", "x"), IoError);
+  CHECK(std::filesystem::is_character_file("/dev/full"));
+  std::filesystem::remove_all(folder);
 }

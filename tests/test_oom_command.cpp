@@ -1,5 +1,6 @@
 // Out of memory through the command: limpid train and limpid mem explain.
 #include <doctest/doctest.h>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include <limpid/base/file.h>
@@ -65,4 +66,34 @@ TEST_CASE("mem explain: a run that fits, and the same run in less memory") {
   CHECK(less.out.find("more capacity") != std::string::npos);
   CHECK(limpid_command({"mem", "explain", folder / "none"}).code == 4);
   CHECK(limpid_command({"mem", "explain", out, "--capacity", "many"}).code == 2);
+}
+
+TEST_CASE("a cap below what the model itself takes is out of memory, with the verdict") {
+  TempFolder folder;
+  const CommandResult r = limpid_command(train(folder / "run", {"--memory-cap", "10MiB", "--json"}));
+  CHECK(r.code == 3);
+  const Json json = Json::parse(r.out);
+  CHECK(json["oom"]["capacity"] == 10 << 20);
+  CHECK(json["oom"]["reason"].get<std::string>().find("the capacity is 10.00 MiB") != std::string::npos);
+}
+
+TEST_CASE("plan and reserve-plan refuse what they cannot do") {
+  TempFolder folder;
+  auto code = [](std::vector<std::string> words) { return limpid_command(std::move(words)).code; };
+  CHECK(code({"plan", "--model", "mlp", "--input", "65792x5153x54410972897"}) == 2);  // the product overflows
+  CHECK(code({"plan", "--model", "lenet", "--accumulate", "1000000"}) == 2);
+  CHECK(code({"plan", "--model", "lenet", "--batch", "9223372036854775807"}) == 2);
+  CHECK(code({"plan", "--model", "lenet", "--curve", "1:1000000000"}) == 2);
+  const CommandResult late = limpid_command({"plan", "--model", "lenet", "--curve", "5:3"});
+  CHECK(late.code == 2);
+  CHECK(late.out.empty());
+  const std::string out = folder / "run";
+  REQUIRE(limpid_command(train(out, {"--batch", "64"})).code == 0);
+  const auto bytes = limpid::read_file(out + "/trace.bin");
+  limpid::write_file_atomically(folder / "cut.bin", {reinterpret_cast<const char*>(bytes.data()), 1000});
+  const CommandResult cut = limpid_command(train(folder / "second", {"--reserve-plan", folder / "cut.bin"}));
+  CHECK(cut.code == 4);
+  CHECK(cut.err.find("ends early") != std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(folder / "second"));  // nothing was begun
+  CHECK(code(train(folder / "second", {"--batch", "64"})) == 0);
 }

@@ -333,3 +333,22 @@ TEST_CASE("advise: a trace whose beginning is gone gives none, and says so") {
   CHECK(info.advice.empty());
   CHECK(info.advice_note.find("no longer holds the beginning") != std::string::npos);
 }
+
+TEST_CASE("a device that refuses although it reports enough free is an outside cause") {
+  Pool pool(100 * kMiB);
+  pool.device->fail_call(1);
+  Block* b = nullptr;
+  CHECK_NOTHROW(b = pool.get(10 * kMiB));  // the retry succeeds
+  pool.allocator.free(b);
+  OutOfMemoryInfo info;
+  info.requested = info.rounded = info.device_asked = 10 * kMiB;
+  info.capacity = info.device_free = 100 * kMiB;
+  std::vector<std::unique_ptr<Policy>> pools;
+  AllocatorSettings settings;
+  SpinLock lock;
+  Books books(lock);
+  pools.push_back(make_native_policy({*pool.device, settings, books}));
+  judge(info, pools, 0, LedgerRows{}, 0);
+  CHECK(info.cause == OomCause::external);
+  CHECK(info.reason.find("did not give 10.00 MiB") != std::string::npos);
+}

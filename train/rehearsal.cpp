@@ -80,7 +80,20 @@ std::int64_t device_calls(const memory::Allocator& pool) {
   return stats.num_device_alloc + stats.num_device_free;
 }
 
-// As the trainer does: the compute pool gets what data set and loaders leave.
+std::optional<std::int64_t> find_steady_step(const std::vector<RehearsalStep>& steps) {
+  std::vector<const RehearsalStep*> full;
+  for (const RehearsalStep& s : steps) {
+    if (s.epoch == 0 && s.full) full.push_back(&s);
+  }
+  // Backwards from the last one, as long as nothing differs.
+  std::size_t first = full.size();
+  while (first > 0 && full[first - 1]->layout == full.back()->layout) first--;
+  if (full.size() - first < 2 || full.back()->device_calls > 0) return std::nullopt;
+  return full[first]->step;
+}
+
+}  // namespace
+
 void apply_cap(std::uint64_t cap, memory::Allocator& pool, const memory::Allocator& io_pool) {
   if (cap == 0) return pool.set_capacity(0);
   const std::uint64_t io = io_pool.ledger().reserved, own = pool.ledger().reserved;
@@ -98,20 +111,6 @@ void apply_cap(std::uint64_t cap, memory::Allocator& pool, const memory::Allocat
   pool.set_capacity(cap - io);
 }
 
-std::optional<std::int64_t> find_steady_step(const std::vector<RehearsalStep>& steps) {
-  std::vector<const RehearsalStep*> full;
-  for (const RehearsalStep& s : steps) {
-    if (s.epoch == 0 && s.full) full.push_back(&s);
-  }
-  // Backwards from the last one, as long as nothing differs.
-  std::size_t first = full.size();
-  while (first > 0 && full[first - 1]->layout == full.back()->layout) first--;
-  if (full.size() - first < 2 || full.back()->device_calls > 0) return std::nullopt;
-  return full[first]->step;
-}
-
-}  // namespace
-
 void check(const RehearsalSettings& s) {
   check(s.train);
   auto at_least = [](const char* name, std::int64_t value, std::int64_t least) {
@@ -121,6 +120,12 @@ void check(const RehearsalSettings& s) {
                "[plan] needs the size of one sample (channels, height, width)");
   at_least("classes", s.train.classes, 1);
   at_least("accumulate", s.accumulate, 1);
+  // Every micro-batch of a step is run, so the time and the trace grow with them.
+  constexpr std::int64_t kMostMicroBatches = 4096, kMostSamples = std::int64_t{1} << 31;
+  LIMPID_CHECK(s.accumulate <= kMostMicroBatches, ArgumentError, "[plan] accumulate is at most ", kMostMicroBatches,
+               ", got ", s.accumulate);
+  LIMPID_CHECK(s.train.batch <= kMostSamples, ArgumentError, "[plan] batch is at most ", kMostSamples, ", got ",
+               s.train.batch);
   at_least("samples", s.samples, 0);
   at_least("validation samples", s.validation, 0);
   at_least("test samples", s.test, 0);

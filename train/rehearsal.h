@@ -64,6 +64,10 @@ RehearsalResult rehearse(const RehearsalSettings& settings, memory::Allocator& p
 // resident ones.
 RehearsalSettings rehearsal_of(const TrainSettings& settings, const TrainParts& parts);
 
+// Both pools together get `cap` bytes (0 = no cap): the compute pool what the io pool leaves. OutOfMemoryError when what
+// they hold already is more.
+void apply_cap(std::uint64_t cap, memory::Allocator& pool, const memory::Allocator& io_pool);
+
 // ArgumentError names the first setting outside its range.
 void check(const RehearsalSettings& settings);
 

@@ -1,5 +1,6 @@
 #include <limpid/train/reserve.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
@@ -35,7 +36,14 @@ memory::TraceLog reserve_trace(const TrainSettings& settings, const TrainParts& 
   if (settings.reserve_plan == "dry") return rehearsal_trace(settings, parts);
   std::error_code ignored;
   const bool folder = std::filesystem::is_directory(settings.reserve_plan, ignored);
-  return memory::read_trace(settings.reserve_plan + (folder ? "/trace.bin" : ""));
+  const std::string file = settings.reserve_plan + (folder ? "/trace.bin" : "");
+  memory::TraceLog log = memory::read_trace(file);
+  LIMPID_CHECK(!log.cut, DataError, "[reserve_plan] ", file, " ends early: ",
+               log.notes.empty() ? "it is cut" : log.notes.front());
+  const bool allocates = std::any_of(log.records.begin(), log.records.end(),
+                                     [](const auto& r) { return r.kind == memory::TraceKind::alloc; });
+  LIMPID_CHECK(allocates, DataError, "[reserve_plan] ", file, " holds no allocation: ", log.records.size(), " records");
+  return log;
 }
 
 }  // namespace limpid::train

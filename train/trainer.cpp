@@ -15,6 +15,7 @@
 #include <limpid/tensor/random.h>
 #include <limpid/tensor/workspace_cap.h>
 #include <limpid/train/micro_batch.h>
+#include <limpid/train/rehearsal.h>
 #include <limpid/train/reserve.h>
 
 namespace limpid::train {
@@ -61,10 +62,8 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, Start start, TrainObs
     const std::uint64_t io = memory::io_allocator().ledger().reserved;
     LIMPID_CHECK(io < settings_.memory_cap, ArgumentError, "[train] memory-cap ", format_bytes(settings_.memory_cap),
                  " is too small: data set and loader (io) alone take ", format_bytes(io));
-    pool.set_capacity(settings_.memory_cap - io);
-  } else {
-    pool.set_capacity(0);
   }
+  apply_cap(settings_.memory_cap, pool, memory::io_allocator());
 
   parts_.model->name_tree();
   parameters_list_ = parts_.model->parameters();
@@ -77,6 +76,12 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, Start start, TrainObs
   state_.loader.seed = settings_.seed;
   random_context().seed = settings_.seed;
 
+  // Read before anything in the run folder changes.
+  std::optional<memory::TraceLog> reserve_log;
+  if (!settings_.reserve_plan.empty()) reserve_log = reserve_trace(settings_, parts_);
+  auto reserve = [&] {
+    if (reserve_log) reserved_ = memory::reserve_plan(pool, *reserve_log, memory::first_of_steps(*reserve_log));
+  };
   if (settings_.out.empty()) {
     LIMPID_CHECK(start == Start::fresh, ArgumentError, "[train] resuming and overwriting need the run's folder");
     reserve();
@@ -98,12 +103,6 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, Start start, TrainObs
     recording_ = std::make_unique<memory::TraceRecording>(pool, folder_->trace(state_.step), settings_.trace);
   }
   reserve();  // behind the recording's start, so that a replay of the trace has it too
-}
-
-void Trainer::reserve() {
-  if (settings_.reserve_plan.empty()) return;
-  const memory::TraceLog log = reserve_trace(settings_, parts_);
-  reserved_ = memory::reserve_plan(memory::host_allocator(), log, memory::first_of_steps(log));
 }
 
 Trainer::~Trainer() = default;

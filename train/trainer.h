@@ -110,7 +110,6 @@ class Trainer {
 
  private:
   void restore(const Checkpoint& checkpoint);
-  void reserve();
   StepRecord train_step(const data::Batch& batch);
   StepRecord make_step(const data::Batch& batch);
   void log_step(const StepRecord& record);
