@@ -49,16 +49,18 @@ struct Row {
   Cell cell;
 };
 
-std::vector<Row> rows(bool scanned) {
+std::vector<Row> rows(bool scanned, bool failures) {
   auto count = [](auto n) { return format_count(static_cast<std::int64_t>(n)); };
   std::vector<Row> out = {
       {"outcome", [](const Outcome& o) { return std::string(o.result.completed ? "runs" : "out of memory"); }},
-      {"  requests that failed as recorded",
-       [](const Outcome& o) { return format_count(static_cast<std::int64_t>(o.result.failed_before)); }},
       {"peak live", [](const Outcome& o) { return format_bytes(o.result.peak_live); }},
       {"peak reserved", [](const Outcome& o) { return format_bytes(o.result.peak_reserved); }},
       {"  above the lower bound", [](const Outcome& o) { return format_bytes(o.result.fragmentation.excess); }},
   };
+  if (failures) {
+    out.push_back({"  requests that failed as recorded",
+                   [](const Outcome& o) { return format_count(static_cast<std::int64_t>(o.result.failed_before)); }});
+  }
   if (scanned) {
     out.push_back({"C*: smallest that runs", [](const Outcome& o) {
                      return o.scan ? bytes_or_none(o.scan->smallest, o.scan->exact()) : std::string("-");
@@ -173,7 +175,9 @@ void print_table(std::FILE* to, const std::vector<Outcome>& outcomes, bool scann
   std::fprintf(to, "%-*s", kLabel, "");
   for (const Outcome& o : outcomes) std::fprintf(to, " %*s", kColumn, o.policy.c_str());
   std::fprintf(to, "\n");
-  for (const Row& row : rows(scanned)) {
+  const bool failures = std::any_of(outcomes.begin(), outcomes.end(),
+                                    [](const Outcome& o) { return o.result.failed_before > 0; });
+  for (const Row& row : rows(scanned, failures)) {
     std::fprintf(to, "%-*s", kLabel, row.label);
     for (const Outcome& o : outcomes) std::fprintf(to, " %*s", kColumn, row.cell(o).c_str());
     std::fprintf(to, "\n");
