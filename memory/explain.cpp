@@ -41,11 +41,7 @@ void name_all(OutOfMemoryInfo& info, const TraceLog& log, const Origins& origins
   info.name = log.name(request.name);
   info.scope = {intern(log.name(request.op)), intern(log.name(request.module)), request.phase, request.step,
                 request.micro_batch};
-  for (Pin& pin : info.pins.blocks) {
-    const TraceRecord& origin = log.records[origins.record_of.at(pin.id)];
-    pin.id = origin.id;
-    pin.name = log.label(origin);
-  }
+  for (Pin& pin : info.pins.blocks) pin.id = log.records[origins.record_of.at(pin.id)].id;
   // Names given later than the allocation.
   std::unordered_map<std::uint64_t, NameId> renamed;
   std::map<std::uint64_t, std::size_t> live;  // id -> record
@@ -61,10 +57,7 @@ void name_all(OutOfMemoryInfo& info, const TraceLog& log, const Origins& origins
     auto it = renamed.find(r.id);
     return it != renamed.end() && it->second != 0 ? log.name(it->second) : log.label(r);
   };
-  for (Pin& pin : info.pins.blocks) {
-    auto it = live.find(pin.id);
-    if (it != live.end()) pin.name = label(log.records[it->second]);
-  }
+  for (Pin& pin : info.pins.blocks) pin.name = label(log.records[live.at(pin.id)]);
   std::map<std::pair<Role, std::string>, Holder> holders;
   for (const auto& [id, i] : live) {
     const TraceRecord& r = log.records[i];

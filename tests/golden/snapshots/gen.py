@@ -6,7 +6,7 @@ import pickle
 
 MIB = 1 << 20
 BASE = 0x7F1234000000
-FRAME = {"filename": "/home/user/model.py", "line": 12, "name": "forward"}
+FRAME = {"filename": "model.py", "line": 12, "name": "forward"}
 NOISE = {"filename": "ceval.c", "line": 0, "name": "_PyEval_EvalFrameDefault"}
 
 
