@@ -1,4 +1,5 @@
 // Losses. Cross-entropy is one fused kernel each way; the others are composed of differentiable functions.
+#include <limpid/autograd/loss_weights.h>
 #include <limpid/autograd/record.h>
 
 namespace limpid {
@@ -57,6 +58,7 @@ class CrossEntropyNode final : public Node {
     if (reduction_ == Reduction::mean) scale = raw::binary(BinaryOp::div, scale, total_weight.unpack(*this));
     scale = raw::contiguous(raw::expand("cross_entropy", reduction_ == Reduction::none ? raw::reshape(scale, {desc_.rows}) : scale,
                                         {desc_.rows}));
+    LossWeights::note(scale);
     Tensor dx = raw::empty(x.shape(), x.dtype(), x.device());
     kernels_for(x.device()).cross_entropy_backward(desc_, dx, scale, x, labels.unpack(*this), weight.unpack(*this), lse);
     input_grads[0] = std::move(dx);

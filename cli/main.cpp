@@ -75,6 +75,8 @@ int run(int argc, char** argv) {
   add_summary(app, action);
   add_plan(app, action);
   add_mem(app, action);
+  add_check(app, action);
+  add_diff(app, action);
   std::vector<std::string> words = words_of(argc, argv);
   if (!words.empty() && !words[0].starts_with("-")) {
     std::string known;

@@ -31,6 +31,17 @@ Progress::Progress(bool quiet) : quiet_(quiet), terminal_(::isatty(STDERR_FILENO
 
 Progress::~Progress() { clear(); }
 
+void Progress::on_plan(const train::EpochPlan& plan) {
+  message("epoch  " + train::to_string(plan));
+  for (const std::string& text : plan.warnings) warning(text);
+}
+
+void Progress::on_retry(std::int64_t step, const train::OomRetry& r) {
+  warning(concat("step ", step, " ran out of memory (", r.where, ", ", format_bytes(r.requested), ") with micro-batches of ",
+                 r.micro_batch, "; it was taken back and made again with ", r.next_micro_batch, "; ",
+                 r.released_segments, " cached segments (", format_bytes(r.released_bytes), ") went back to the device"));
+}
+
 void Progress::on_start(std::int64_t first_step, std::int64_t total_steps, std::int64_t steps_an_epoch) {
   total_steps_ = total_steps;
   steps_an_epoch_ = std::max<std::int64_t>(steps_an_epoch, 1);

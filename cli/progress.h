@@ -13,10 +13,12 @@ class Progress : public train::TrainObserver {
  public:
   explicit Progress(bool quiet);
   ~Progress() override;
+  void on_plan(const train::EpochPlan& plan) override;
   void on_start(std::int64_t first_step, std::int64_t total_steps, std::int64_t steps_an_epoch) override;
   void on_step(const train::StepRecord& record) override;
   void on_epoch(const train::EpochRecord& record) override;
   void on_leak(const memory::LeakReport& report) override { warning(memory::to_string(report)); }
+  void on_retry(std::int64_t step, const train::OomRetry& retry) override;
   void on_evaluation(const char* what, std::int64_t done, std::int64_t total) override;
   void message(const std::string& text);  // a line of its own
   void warning(const std::string& text);  // the same, in a quiet run too

@@ -29,6 +29,8 @@ using train::TrainSettings;
 
 struct TrainOptions {
   TrainSettings settings;
+  CLI::Option* effective_batch = nullptr;
+  CLI::Option* micro_batch = nullptr;
   std::string memory_cap, input, trace, retain, huge_pages, workspace_cap;
   bool resume = false, overwrite = false, json = false, quiet = false;
   // Options that set a member: in a resumed run, those given replace what the run was started with.
@@ -78,7 +80,11 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
   add("--init", &TrainSettings::init, "Start from these weights: a safetensors file (PyTorch's names), run folder or checkpoint")
       ->group("Model");
   add("--epochs", &TrainSettings::epochs, "Passes over the training samples; a run can be lengthened under --schedule constant: --resume --epochs N")->group("Training");
-  add("--batch", &TrainSettings::batch, "Samples a step")->group("Training");
+  CLI::Option* batch = add("--batch", &TrainSettings::batch, "Samples a step, computed at once")->group("Training");
+  o.effective_batch = keep(add_integer(sub, "--effective-batch", s.batch, "Samples a step, computed in micro-batches; with --memory-cap and without --micro-batch the largest that fit"),
+       &TrainSettings::batch)->group("Training")->excludes(batch);
+  o.micro_batch = keep(add_integer(sub, "--micro-batch", s.micro_batch, "Most samples computed at once; their gradients add up, each sample weighs 1/batch (0 = the whole batch)"),
+       &TrainSettings::micro_batch)->group("Training");
   add("--optimizer", &TrainSettings::optimizer, "adam, adamw, sgd or rmsprop")->group("Training");
   add("--lr", &TrainSettings::lr, "Learning rate")->group("Training");
   add("--momentum", &TrainSettings::momentum, "Of sgd and rmsprop")->group("Training");
@@ -94,6 +100,7 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
       ->group("Machine");
   add("--workers", &TrainSettings::workers, "Loader threads; the numbers do not depend on it")->group("Machine");
   add("--device", &TrainSettings::device, "cpu")->group("Machine");
+  add("--on-oom", &TrainSettings::on_oom, "When the memory runs out in a step: stop, or retry it with smaller micro-batches")->group("Memory");
   keep(sub.add_option("--memory-cap", o.memory_cap, "Limit of the run's memory, data and loader (io) included, e.g. 2GiB"), &TrainSettings::memory_cap)
       ->group("Memory");
   add("--policy", &TrainSettings::policy, "Allocation policy of the compute pool: native, nosplit, expandable, stitch, bfc, buddy, arena, rmm_pool or async; the numbers do not depend on it")
@@ -117,6 +124,7 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
            ->default_str("64MiB"),
        &TrainSettings::trace)
       ->group("Run folder");
+  flag("--ledger-ids", &TrainSettings::ledger_ids, "List the samples of every step in ledger.jsonl, besides their hash")->group("Run folder");
   sub.add_flag("--resume", o.resume, "Go on with the run in --out, bit for bit; options given again must agree")
       ->group("Run folder");
   sub.add_flag("--overwrite", o.overwrite, "Remove an earlier run in --out first: the files that limpid wrote, once data and model are accepted")
@@ -214,6 +222,7 @@ nlohmann::ordered_json result_json(const train::TrainResult& r, const TrainSetti
   json["data"] = s.data;
   json["model"] = s.model;
   json["batch"] = s.batch;
+  json["micro_batch"] = s.micro_batch > 0 ? s.micro_batch : s.batch;
   json["seed"] = s.seed;
   return json;
 }
@@ -272,8 +281,38 @@ std::string memory_text(const TrainSettings& s) {
   return out;
 }
 
+// --effective-batch under a cap: the largest micro-batches that fit, found dry.
+void choose_micro_batch(TrainSettings& settings, const train::TrainParts& parts, Progress& progress) {
+  train::PlanSettings plan = {.run = train::rehearsal_of(settings, parts),
+                              .allocator = memory::parse_allocator_settings(settings.alloc_conf),
+                              .policy = memory::policy_named(settings.policy)};
+  train::Prediction last;
+  auto fits = [&](std::int64_t micro) {
+    plan.run.train.micro_batch = micro;
+    last = train::predict(plan);
+    return last.fits;
+  };
+  const bool norm = train::has_batch_norm(*parts.model);
+  train::MicroBatchChoice choice =
+      train::choose_micro_batch(settings.batch, fits, norm ? train::kSmallBatchNorm : 1);
+  if (choice.micro_batch == 0 && norm) {
+    progress.warning(concat("no micro-batch of ", train::kSmallBatchNorm, " samples or more fits into ",
+                            format_bytes(settings.memory_cap), ": trying smaller ones, batch norm will be noisy"));
+    choice = train::choose_micro_batch(settings.batch, fits, 2);
+  }
+  if (choice.micro_batch == 0) {
+    LIMPID_CHECK(last.oom, InternalError, "[train] a dry run that does not fit says why");
+    throw memory::OutOfMemoryError(*last.oom);
+  }
+  settings.micro_batch = choice.micro_batch < settings.batch ? choice.micro_batch : 0;
+  progress.message(concat("micro  ", choice.sizes.size(), choice.sizes.size() == 1 ? " part" : " parts", " of at most ",
+                          choice.micro_batch, " samples: predicted peak ",
+                          format_bytes(last.run.memory.reserved + last.run.memory.io_reserved), " of ",
+                          format_bytes(settings.memory_cap), " (", choice.tried, " dry runs)"));
+}
+
 int run(TrainOptions& o) {
-  const TrainSettings settings = final_settings(o);
+  TrainSettings settings = final_settings(o);
   Progress progress(o.quiet);
   LIMPID_CHECK(!o.overwrite || !settings.out.empty(), ArgumentError, "--overwrite needs --out, the folder of the run");
   // What can be seen of the folder is looked at before the data is loaded.
@@ -290,6 +329,12 @@ int run(TrainOptions& o) {
   for (const data::SkippedFile& file : parts.skipped)
     progress.message(concat("skipped ", file.path, ": ", file.reason));
   for (const std::string& warning : parts.warnings) progress.warning(warning);
+  if (!o.resume && o.effective_batch->count() > 0 && o.micro_batch->count() == 0 && settings.memory_cap > 0) {
+    under_memory_cap(settings.memory_cap, true, [&] {
+      choose_micro_batch(settings, parts, progress);
+      return 0;
+    });
+  }
   progress.message(concat("data   ", settings.data, " (", parts.location, "): ", format_count(parts.training->size()),
                           " training, ", format_count(parts.validation ? parts.validation->size() : 0), " validation, ",
                           format_count(parts.test ? parts.test->size() : 0), " test samples of ", parts.card.input));
@@ -335,6 +380,7 @@ void add_train(CLI::App& app, Action& action) {
       "  limpid train --resume --out run --epochs 6\n"
       "  limpid train --model lenet --policy expandable --reserve-plan dry --workspace-cap 4MiB\n"
       "  limpid train --model lenet --memory-cap 256MiB --retain 128MiB --alloc-conf role_pools:[param+optimizer]\n"
+      "  limpid train --model resnet9 --effective-batch 256 --memory-cap 512MiB --on-oom retry\n"
       "  limpid train --data folder --data-dir photos --input 3x64x64 --model resnet9 --augment\n"
       "  limpid train --data cifar10 --model resnet20 --optimizer sgd --lr 0.1 --momentum 0.9 --weight-decay 1e-4 \\\n"
       "               --schedule cosine --warmup 200 --augment --epochs 30");

@@ -91,7 +91,8 @@ struct DataLoader::Engine {
   void start() {
     ring.resize(options.num_workers > 0 ? static_cast<std::size_t>(options.prefetch) + 1 : 1);
     if (!options.collate) {
-      rows = std::min(options.batch_size, std::max<std::int64_t>(1, dataset.size()));
+      const std::int64_t largest = options.micro_batch > 0 ? options.micro_batch : options.batch_size;
+      rows = std::min(largest, std::max<std::int64_t>(1, dataset.size()));
       for (Slot& slot : ring) allocate(slot, rows);
     }
     if (device.is_dry()) return;  // there is nothing to fill
@@ -259,6 +260,7 @@ struct DataLoader::Engine {
     if (slot.error) std::rethrow_exception(slot.error);
     current.indices = slot.indices;
     current.epoch = epoch;
+    current.place = plan.place(position);
     current.position = position++;
     if (options.collate) {
       std::tie(current.x, current.y) = std::exchange(slot.collated, {});
@@ -322,6 +324,8 @@ DataLoader::DataLoader(DatasetPtr dataset, LoaderOptions options)
   LIMPID_CHECK(dataset_ != nullptr, ArgumentError, "[loader] there is no data set");
   LIMPID_CHECK(options_.batch_size >= 1, ArgumentError, "[loader] batch_size is ", options_.batch_size,
                ", expected at least 1");
+  LIMPID_CHECK(options_.micro_batch >= 0 && options_.micro_batch <= options_.batch_size, ArgumentError,
+               "[loader] micro_batch is ", options_.micro_batch, ", expected 0 to batch_size, ", options_.batch_size);
   LIMPID_CHECK(options_.num_workers >= 0 && options_.num_workers <= 1024, ArgumentError, "[loader] num_workers is ",
                options_.num_workers, ", expected 0..1024");
   LIMPID_CHECK(options_.prefetch >= 1 && options_.prefetch <= 4096, ArgumentError, "[loader] prefetch is ",
@@ -365,7 +369,7 @@ BatchPlan DataLoader::plan(std::int64_t epoch) const {
   } else {
     order = SequentialSampler(dataset_->size()).order(epoch);
   }
-  return BatchPlan(std::move(order), options_.batch_size, options_.drop_last);
+  return BatchPlan(std::move(order), options_.batch_size, options_.drop_last, options_.micro_batch);
 }
 
 DataLoader::Iterator DataLoader::begin() {
@@ -388,7 +392,12 @@ Batch* DataLoader::next() { return engine_->next(); }
 std::int64_t DataLoader::size() const {
   if (options_.sampler) return plan(engine_->epoch).size();
   const std::int64_t size = dataset_->size(), batch = options_.batch_size;
-  return size / batch + (!options_.drop_last && size % batch != 0 ? 1 : 0);
+  auto pieces = [&](std::int64_t samples) {  // as micro_batch_sizes() cuts them
+    if (samples == 0) return std::int64_t{0};
+    const std::int64_t micro = options_.micro_batch > 0 ? options_.micro_batch : samples;
+    return samples / micro + (samples % micro != 0 ? 1 : 0);
+  };
+  return size / batch * pieces(batch) + (options_.drop_last ? 0 : pieces(size % batch));
 }
 
 LoaderState DataLoader::state() const { return {options_.seed, engine_->epoch, engine_->position}; }

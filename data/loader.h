@@ -28,6 +28,7 @@ struct Batch {
   std::vector<std::int64_t> indices;  // which examples, row by row
   std::int64_t epoch = 0;
   std::int64_t position = 0;  // number of the batch in the epoch
+  BatchPlace place = {};      // in its effective batch
   std::int64_t size() const { return static_cast<std::int64_t>(indices.size()); }
 };
 // auto& [x, y] = batch
@@ -52,6 +53,9 @@ Tensor&& get(Batch&& batch) {
 
 struct LoaderOptions {
   std::int64_t batch_size = 1;
+  // Cuts each run of batch_size samples into batches of at most this many (0: not cut), for accumulation: Batch::place
+  // says which part of which effective batch one is.
+  std::int64_t micro_batch = 0;
   bool shuffle = false;
   bool drop_last = false;
   int num_workers = 0;                          // 0 = the calling thread prepares each batch when asked for it
@@ -106,7 +110,7 @@ class DataLoader {
   Iterator begin();
   std::nullptr_t end() const { return nullptr; }
 
-  std::int64_t size() const;  // batches in the current epoch
+  std::int64_t size() const;  // batches in the current epoch, micro-batches counted one by one
   std::int64_t epoch() const { return state().epoch; }
   LoaderState state() const;                 // counts the batches handed out
   void set_state(const LoaderState& state);  // ArgumentError when the seed differs or position > size()

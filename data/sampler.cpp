@@ -1,5 +1,6 @@
 #include <limpid/data/sampler.h>
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -46,28 +47,69 @@ std::vector<std::int64_t> permutation(std::int64_t size, std::uint64_t key) {
   return order;
 }
 
-BatchPlan::BatchPlan(std::vector<std::int64_t> order, std::int64_t batch_size, bool drop_last)
-    : order_(std::move(order)), batch_size_(batch_size) {
+std::vector<std::int64_t> micro_batch_sizes(std::int64_t samples, std::int64_t micro_batch) {
+  LIMPID_CHECK(samples > 0 && micro_batch > 0, ArgumentError, "[micro_batch_sizes] ", samples,
+               " samples in micro-batches of ", micro_batch, ": both must be at least 1");
+  const std::int64_t count = samples / micro_batch + (samples % micro_batch != 0 ? 1 : 0);
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(count), samples / count);
+  for (std::int64_t i = 0; i < samples % count; i++) sizes[static_cast<std::size_t>(i)]++;
+  return sizes;
+}
+
+BatchPlan::BatchPlan(std::vector<std::int64_t> order, std::int64_t batch_size, bool drop_last, std::int64_t micro_batch)
+    : order_(std::move(order)) {
   LIMPID_CHECK(batch_size > 0, ArgumentError, "[batch_plan] batch_size is ", batch_size, ", expected at least 1");
+  LIMPID_CHECK(micro_batch >= 0 && micro_batch <= batch_size, ArgumentError, "[batch_plan] micro_batch is ", micro_batch,
+               ", expected 0 to batch_size, ", batch_size);
   const auto count = static_cast<std::int64_t>(order_.size());
-  batches_ = count / batch_size + (!drop_last && count % batch_size != 0 ? 1 : 0);
+  steps_ = count / batch_size + (!drop_last && count % batch_size != 0 ? 1 : 0);
+  for (std::int64_t step = 0; step < steps_; step++) {
+    const std::int64_t first = step * batch_size, samples = std::min(batch_size, count - first);
+    const std::vector<std::int64_t> sizes = micro_batch_sizes(samples, micro_batch > 0 ? micro_batch : samples);
+    BatchPlace place{.effective = step,
+                     .effective_size = samples,
+                     .micro = 0,
+                     .micros = static_cast<std::int64_t>(sizes.size()),
+                     .offset = 0};
+    for (std::int64_t size : sizes) {
+      batches_.push_back({place, static_cast<std::size_t>(first + place.offset), static_cast<std::size_t>(size)});
+      place.micro++;
+      place.offset += size;
+    }
+  }
+}
+
+const BatchPlan::Entry& BatchPlan::entry(std::int64_t batch) const {
+  LIMPID_CHECK(batch >= 0 && batch < size(), IndexError, "[batch_plan] batch ", batch, " of ", size());
+  return batches_[static_cast<std::size_t>(batch)];
 }
 
 std::span<const std::int64_t> BatchPlan::indices(std::int64_t batch) const {
-  LIMPID_CHECK(batch >= 0 && batch < batches_, IndexError, "[batch_plan] batch ", batch, " of ", batches_);
-  const auto first = static_cast<std::size_t>(batch * batch_size_);
-  const auto count = std::min(static_cast<std::size_t>(batch_size_), order_.size() - first);
-  return std::span(order_).subspan(first, count);
+  const Entry& e = entry(batch);
+  return std::span(order_).subspan(e.first, e.count);
+}
+
+const BatchPlace& BatchPlan::place(std::int64_t batch) const { return entry(batch).place; }
+
+std::int64_t BatchPlan::step_at(std::int64_t position) const {
+  return position == size() ? steps_ : place(position).effective;
 }
 
 std::vector<std::int64_t> BatchPlan::sizes() const {
   std::vector<std::int64_t> sizes;
-  for (std::int64_t b = 0; b < batches_; b++) sizes.push_back(static_cast<std::int64_t>(indices(b).size()));
+  for (const Entry& e : batches_) sizes.push_back(static_cast<std::int64_t>(e.count));
+  return sizes;
+}
+
+std::vector<std::int64_t> BatchPlan::step_sizes() const {
+  std::vector<std::int64_t> sizes;
+  for (const Entry& e : batches_)
+    if (e.place.micro == 0) sizes.push_back(e.place.effective_size);
   return sizes;
 }
 
 std::vector<std::int64_t> BatchPlan::dropped() const {
-  const auto used = std::min(order_.size(), static_cast<std::size_t>(batches_ * batch_size_));
+  const std::size_t used = batches_.empty() ? 0 : batches_.back().first + batches_.back().count;
   return {order_.begin() + static_cast<std::ptrdiff_t>(used), order_.end()};
 }
 

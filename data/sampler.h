@@ -38,20 +38,45 @@ class RandomSampler final : public Sampler {
 // 0..size-1 shuffled by Fisher and Yates; the numbers come from counters, unbiased.
 std::vector<std::int64_t> permutation(std::int64_t size, std::uint64_t key);
 
-// The batches of one epoch. The last one is short, or dropped and listed.
+// A batch's place in its effective batch: the samples of one optimizer step, which may be cut into several batches.
+struct BatchPlace {
+  std::int64_t effective = 0;       // number of the effective batch in the epoch
+  std::int64_t effective_size = 0;  // its samples
+  std::int64_t micro = 0;           // number of this batch in it
+  std::int64_t micros = 1;          // batches that it is cut into
+  std::int64_t offset = 0;          // index of this batch's first sample in it
+};
+
+// The sizes of the micro-batches that `samples` are cut into: as few as possible of at most `micro_batch`, as equal as
+// possible, the larger ones first. 100 by 32 are 4 of 25, not three of 32 and a rest of 4: the peak is lower, and no
+// micro-batch is tiny. ArgumentError unless both are positive.
+std::vector<std::int64_t> micro_batch_sizes(std::int64_t samples, std::int64_t micro_batch);
+
+// The batches of one epoch: the order in effective batches of `batch_size` samples, the last one short, or dropped and
+// listed; each cut into micro-batches of at most `micro_batch` samples (0: not cut).
 class BatchPlan {
  public:
   BatchPlan() = default;
-  BatchPlan(std::vector<std::int64_t> order, std::int64_t batch_size, bool drop_last);
-  std::int64_t size() const { return batches_; }
+  BatchPlan(std::vector<std::int64_t> order, std::int64_t batch_size, bool drop_last, std::int64_t micro_batch = 0);
+  std::int64_t size() const { return static_cast<std::int64_t>(batches_.size()); }  // micro-batches
+  std::int64_t steps() const { return steps_; }                                     // effective batches
   std::span<const std::int64_t> indices(std::int64_t batch) const;
-  std::vector<std::int64_t> sizes() const;
-  std::vector<std::int64_t> dropped() const;  // indices that no batch has
+  const BatchPlace& place(std::int64_t batch) const;
+  // Of the batch at `position`, or steps() behind the last one.
+  std::int64_t step_at(std::int64_t position) const;
+  std::vector<std::int64_t> sizes() const;      // of the micro-batches
+  std::vector<std::int64_t> step_sizes() const; // of the effective batches
+  std::vector<std::int64_t> dropped() const;    // indices that no batch has
 
  private:
+  struct Entry {
+    BatchPlace place;
+    std::size_t first = 0, count = 0;  // in order_
+  };
+  const Entry& entry(std::int64_t batch) const;
   std::vector<std::int64_t> order_;
-  std::int64_t batch_size_ = 1;
-  std::int64_t batches_ = 0;
+  std::vector<Entry> batches_;
+  std::int64_t steps_ = 0;
 };
 
 }  // namespace limpid::data

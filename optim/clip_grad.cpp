@@ -36,6 +36,11 @@ std::vector<std::vector<Tensor>> gradients_of(const std::vector<Tensor>& params)
 
 }  // namespace
 
+double clip_coefficient(double norm, double max_norm) {
+  const double factor = max_norm / (norm + 1e-6);
+  return factor >= 1 ? 1 : factor;  // NaN stays NaN
+}
+
 double clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, bool error_if_nonfinite) {
   LIMPID_CHECK(max_norm >= 0, ArgumentError, "[clip_grad_norm_] max_norm must not be negative, got ", max_norm);
   NoGradGuard guard;
@@ -47,8 +52,8 @@ double clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, bool 
   double norm = std::sqrt(squares);
   LIMPID_CHECK(!error_if_nonfinite || std::isfinite(norm), ArgumentError,
                "[clip_grad_norm_] the norm of the gradients is ", norm);
-  double factor = max_norm / (norm + 1e-6);
-  if (!(factor >= 1))  // NaN included
+  const double factor = clip_coefficient(norm, max_norm);
+  if (factor != 1)  // NaN included
     for (auto& run : runs) kernels_for(run[0].device()).scale(run, factor);
   return norm;
 }

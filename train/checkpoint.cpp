@@ -29,7 +29,7 @@ using detail::kOptimizerFile;
 using detail::kStateFile;
 
 constexpr const char* kCardKey = "limpid";  // metadata key of the model card
-constexpr int kFormat = 1;                  // of state.json
+constexpr int kFormat = 2;                  // of state.json
 constexpr std::uint64_t kMaxJson = std::uint64_t{64} << 20;
 
 using Digests = std::map<std::string, FileDigest>;

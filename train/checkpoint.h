@@ -41,6 +41,7 @@ struct RunState {
   // The whole run so far.
   double train_seconds = 0;
   std::int64_t samples = 0;
+  std::int64_t micro_batch_limit = 0;  // set by a step that ran out of memory (step.h); 0 = none
   double best_loss = 0;  // on the validation samples; valid when best_epoch >= 0
   double best_accuracy = 0;
   std::int64_t best_epoch = -1, best_step = -1;

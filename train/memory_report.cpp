@@ -104,12 +104,9 @@ std::string to_json(const MemoryReport& report) {
   return json.dump();
 }
 
-std::string ledger_line(const char* kind, std::int64_t step, std::int64_t epoch) {
+std::string memory_line() {
   const memory::Ledger now = memory::host_allocator().ledger();
   Json json;
-  json["kind"] = kind;
-  json["step"] = step;
-  json["epoch"] = epoch;
   json["roles"] = roles_json(now.live);
   json["rounding"] = now.rounding;
   json["slack"] = now.slack;

@@ -37,7 +37,7 @@ std::string describe_instant(const Scope& scope);
 std::string to_string(const MemoryReport& report);
 // {"roles": {...}, "rounding": ..., "allocated": ..., "reserved": ..., "at": {"step": ..., "phase": ..., ...}, ...}
 std::string to_json(const MemoryReport& report);
-// The compute pool now, one line for ledger.jsonl: {"kind": kind, "step": ..., "epoch": ..., "roles": {...}, ...}
-std::string ledger_line(const char* kind, std::int64_t step, std::int64_t epoch);
+// The compute pool now, as one JSON object for ledger.jsonl: {"roles": {...}, "rounding": ..., ...}
+std::string memory_line();
 
 }  // namespace limpid::train

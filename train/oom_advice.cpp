@@ -58,6 +58,7 @@ void advise(memory::OutOfMemoryInfo& info, const PlanSettings& failed, const std
   bool skipped = false;
   for (std::int64_t batch = run.train.batch - 1; batch >= 1;) {
     smaller.run.train.batch = batch;
+    smaller.run.train.micro_batch = std::min(run.train.micro_batch, batch);
     if (fits("batch", concat("with batch ", batch, skipped ? " (not every larger one was tried)" : ""), smaller)) break;
     const bool late = std::chrono::steady_clock::now() - start > kBatchSearch;
     const std::int64_t step = late ? std::max<std::int64_t>(1, batch / 16) : 1;
@@ -65,12 +66,20 @@ void advise(memory::OutOfMemoryInfo& info, const PlanSettings& failed, const std
     batch -= step;
   }
   trying("micro-batches");
-  for (std::int64_t parts = 2; parts <= run.train.batch; parts *= 2) {
+  // The same samples a step, fewer at once.
+  const std::int64_t at_once = run.train.micro_batch > 0 ? run.train.micro_batch : run.train.batch;
+  for (std::int64_t parts = 2; parts <= at_once; parts *= 2) {
     PlanSettings changed = failed;
-    changed.run.accumulate = run.accumulate * parts;
-    changed.run.train.batch = (run.train.batch + parts - 1) / parts;
-    const std::string change = concat("with ", changed.run.accumulate, " micro-batches of ", changed.run.train.batch);
-    if (fits("micro_batches", change, changed)) break;
+    const std::int64_t micro = (at_once + parts - 1) / parts;
+    std::int64_t pieces = 0;
+    if (run.accumulate > 1) {
+      changed.run.accumulate = pieces = run.accumulate * parts;
+      changed.run.train.batch = micro;
+    } else {
+      changed.run.train.micro_batch = micro;
+      pieces = static_cast<std::int64_t>(data::micro_batch_sizes(run.train.batch, micro).size());
+    }
+    if (fits("micro_batches", concat("with ", pieces, " micro-batches of ", micro), changed)) break;
   }
   if (info.advice.empty()) info.advice_note = "none: not even one sample a step fits, under no policy";
 }

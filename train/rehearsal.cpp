@@ -8,12 +8,11 @@
 #include <limpid/base/scope.h>
 #include <limpid/data/loader.h>
 #include <limpid/nn/models/models.h>
-#include <limpid/optim/clip_grad.h>
 #include <limpid/optim/optimizer.h>
 #include <limpid/tensor/random.h>
 #include <limpid/tensor/workspace_cap.h>
 #include <limpid/train/evaluate.h>
-#include <limpid/train/micro_batch.h>
+#include <limpid/train/step.h>
 
 namespace limpid::train {
 namespace {
@@ -124,6 +123,11 @@ void check(const RehearsalSettings& s) {
   constexpr std::int64_t kMostMicroBatches = 4096, kMostSamples = std::int64_t{1} << 31;
   LIMPID_CHECK(s.accumulate <= kMostMicroBatches, ArgumentError, "[plan] accumulate is at most ", kMostMicroBatches,
                ", got ", s.accumulate);
+  LIMPID_CHECK(s.accumulate == 1 || s.train.micro_batch == 0, ArgumentError, "[plan] accumulate ", s.accumulate,
+               " and micro-batch ", s.train.micro_batch, " both say how a step is cut: use one of them");
+  LIMPID_CHECK(s.train.micro_batch == 0 || s.train.batch / s.train.micro_batch <= kMostMicroBatches, ArgumentError,
+               "[plan] a batch of ", s.train.batch, " is cut into more than ", kMostMicroBatches, " micro-batches of ",
+               s.train.micro_batch);
   LIMPID_CHECK(s.train.batch <= kMostSamples, ArgumentError, "[plan] batch is at most ", kMostSamples, ", got ",
                s.train.batch);
   at_least("samples", s.samples, 0);
@@ -166,19 +170,22 @@ RehearsalResult rehearse(const RehearsalSettings& s, memory::Allocator& pool, me
       s.model ? s.model()
               : nn::make_model(s.train.model, {.input = input, .classes = s.train.classes, .seed = s.train.seed});
 
+  const std::int64_t window = s.train.batch * s.accumulate;  // samples a step
+  const std::int64_t micro = s.accumulate > 1 ? s.train.batch : s.train.micro_batch;
   auto make_loader = [&](std::int64_t samples, bool training) {
     data::LoaderOptions options;
-    options.batch_size = s.train.batch;
+    options.batch_size = training || micro == 0 ? window : micro;  // an evaluation takes a micro-batch at a time
+    options.micro_batch = training ? micro : 0;
     options.drop_last = training && s.train.drop_last;
     options.num_workers = static_cast<int>(s.train.workers);
     return std::make_unique<data::DataLoader>(std::make_shared<BlankDataset>(samples, input, s.train.classes), options);
   };
-  const std::int64_t window = s.train.batch * s.accumulate;
   const std::int64_t samples = s.samples ? shortened(s.samples, window, s.full_steps) : window * s.full_steps;
   const auto loader = make_loader(samples, true);
   std::unique_ptr<data::DataLoader> validation, test;
-  if (s.validation) validation = make_loader(shortened(s.validation, s.train.batch, kFullEvalSteps), false);
-  if (s.test) test = make_loader(shortened(s.test, s.train.batch, 1), false);
+  const std::int64_t evaluated = micro > 0 ? micro : window;
+  if (s.validation) validation = make_loader(shortened(s.validation, evaluated, kFullEvalSteps), false);
+  if (s.test) test = make_loader(shortened(s.test, evaluated, 1), false);
 
   pool.empty_cache();
   pool.reset_peak_stats();
@@ -186,8 +193,8 @@ RehearsalResult rehearse(const RehearsalSettings& s, memory::Allocator& pool, me
   apply_cap(s.train.memory_cap, pool, io_pool);
 
   model->name_tree();
-  const std::vector<Tensor> parameters = model->parameters();
-  const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(s.train, parameters);
+  const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(s.train, model->parameters());
+  Step training(*model, *optimizer, {.label_smoothing = s.train.label_smoothing, .clip = s.train.clip});
   model->train();
 
   if (validation && s.evaluate_first) evaluate(*model, *validation, s.train.classes);
@@ -196,37 +203,21 @@ RehearsalResult rehearse(const RehearsalSettings& s, memory::Allocator& pool, me
   std::int64_t step = 0;
   for (std::int64_t epoch = 0; epoch < std::min(s.train.epochs, kEpochs); epoch++) {
     loader->set_epoch(epoch);
-    const std::vector<std::int64_t> sizes = loader->batch_sizes();
-    const std::int64_t batches = static_cast<std::int64_t>(sizes.size());
-    std::int64_t in_window = 0, done = 0, calls = 0;
+    std::int64_t calls = 0;
     for (const data::Batch& batch : *loader) {
-      const std::int64_t micro = batch.position % s.accumulate;
-      if (micro == 0) {
-        in_window = done = 0;
-        for (std::int64_t i = batch.position; i < std::min(batches, batch.position + s.accumulate); i++)
-          in_window += sizes[static_cast<std::size_t>(i)];
-        set_step(static_cast<std::uint32_t>(step));
+      if (batch.place.micro == 0) {
         calls = device_calls(pool);
+        training.begin(step, batch.place.effective_size);
       }
-      set_micro_batch(static_cast<std::uint32_t>(micro));
-      begin_micro_batch(static_cast<std::uint64_t>(step), done);
-      if (micro == 0) optimizer->zero_grad();
-      run_micro_batch(*model, batch, s.train.label_smoothing,
-                      static_cast<double>(batch.size()) / static_cast<double>(in_window));
-      done += batch.size();
-      if (done < in_window) continue;
-      {
-        PhaseScope phase(Phase::optimizer);
-        if (s.train.clip > 0) optim::clip_grad_norm_(parameters, s.train.clip);
-        optimizer->step();
-      }
-      set_micro_batch(0);
+      training.add(batch);
+      if (batch.place.micro + 1 < batch.place.micros) continue;
+      training.finish();
       pool.end_step();
       const memory::Ledger now = pool.ledger();
       result.steps.push_back({.step = step++,
                               .epoch = epoch,
-                              .samples = in_window,
-                              .full = in_window == window,
+                              .samples = batch.place.effective_size,
+                              .full = batch.place.effective_size == window,
                               .allocated = now.allocated(),
                               .reserved = now.reserved,
                               .device_calls = device_calls(pool) - calls,

@@ -19,11 +19,12 @@
 namespace limpid::train {
 
 struct RehearsalSettings {
-  // What the memory depends on: model, input and classes (both required), batch, drop_last, optimizer with its options,
+  // What the memory depends on: model, input and classes (both required), batch, micro_batch, drop_last, optimizer with its options,
   // clip, label_smoothing, workers (0 or more: the ring), epochs (two are run at most), and memory_cap: the capacity of
   // both pools together, as `limpid train --memory-cap`.
   TrainSettings train;
-  std::int64_t accumulate = 1;  // micro-batches of `train.batch` samples a step
+  // Micro-batches of `train.batch` samples a step: train.batch is then the micro-batch, and train.micro_batch 0.
+  std::int64_t accumulate = 1;
   std::int64_t samples = 0;     // of an epoch; 0: no short last batch
   std::int64_t validation = 0;  // samples evaluated after each epoch
   std::int64_t test = 0;  // samples of the test set, whose loader has a ring too; evaluated after the peak is read

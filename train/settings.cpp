@@ -35,6 +35,7 @@ void visit_settings(Settings& s, Visit&& visit) {
   visit("init", s.init, kNumbers);
   visit("epochs", s.epochs, kNumbers);
   visit("batch", s.batch, kNumbers);
+  visit("micro_batch", s.micro_batch, kNumbers);
   visit("optimizer", s.optimizer, kNumbers);
   visit("lr", s.lr, kNumbers);
   visit("momentum", s.momentum, kNumbers);
@@ -48,6 +49,7 @@ void visit_settings(Settings& s, Visit&& visit) {
   visit("threads", s.threads, kExecution);
   visit("workers", s.workers, kExecution);
   visit("memory_cap", s.memory_cap, kExecution);
+  visit("on_oom", s.on_oom, kExecution);
   visit("policy", s.policy, kExecution);
   visit("alloc_conf", s.alloc_conf, kExecution);
   visit("reserve_plan", s.reserve_plan, kExecution);
@@ -56,6 +58,7 @@ void visit_settings(Settings& s, Visit&& visit) {
   visit("out", s.out, kExecution);
   visit("checkpoint_every", s.checkpoint_every, kExecution);
   visit("keep_checkpoints", s.keep_checkpoints, kExecution);
+  visit("ledger_ids", s.ledger_ids, kExecution);
   visit("trace", s.trace, kExecution);
 }
 
@@ -87,6 +90,10 @@ void check(const TrainSettings& s) {
   utf8("model", s.model);
   at_least("epochs", s.epochs, 1);
   at_least("batch", s.batch, 1);
+  at_least("micro-batch", s.micro_batch, 0);
+  LIMPID_CHECK(s.micro_batch <= s.batch, ArgumentError, "[train] micro-batch ", s.micro_batch,
+               " is larger than the effective batch ", s.batch);
+  LIMPID_CHECK(one_of(s.on_oom, {"stop", "retry"}), ArgumentError, "[train] on-oom is stop or retry; got ", s.on_oom);
   at_least("limit", s.limit, 0);
   at_least("warmup", s.warmup, 0);
   at_least("threads", s.threads, 0);

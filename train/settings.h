@@ -27,7 +27,9 @@ struct TrainSettings {
   std::string model = "lenet";
   std::string init;  // a safetensors file to start from
   std::int64_t epochs = 3;
-  std::int64_t batch = 128;
+  std::int64_t batch = 128;  // samples an optimizer step: the effective batch
+  // Samples computed at once, at most; 0 = the whole batch. Their gradients add up, each sample weighs 1/batch.
+  std::int64_t micro_batch = 0;
   std::string optimizer = "adam";  // adam, adamw, sgd, rmsprop
   double lr = 1e-3;
   double momentum = 0;                // sgd and rmsprop
@@ -42,6 +44,9 @@ struct TrainSettings {
   std::int64_t threads = 0;  // 0 = as many as the machine has
   std::int64_t workers = 2;
   std::uint64_t memory_cap = 0;  // bytes; 0 = no cap
+  // When the memory runs out in a step: stop, or retry it with smaller micro-batches (which may change the last digits,
+  // and with batch norm the statistics).
+  std::string on_oom = "stop";
   std::string policy = "native";  // of the compute pool (memory/policies.h)
   std::string alloc_conf;         // its knobs, as for parse_allocator_settings()
   std::string reserve_plan;       // before the first step, reserve what this trace needs; "dry": that of a dry rehearsal
@@ -53,6 +58,7 @@ struct TrainSettings {
   std::string out;                    // empty: nothing is written
   std::int64_t checkpoint_every = 0;  // steps; a checkpoint is written at the end of every epoch in any case
   std::int64_t keep_checkpoints = 2;  // the newest ones that stay, `best` aside
+  bool ledger_ids = false;            // list the samples of every step in ledger.jsonl, besides their hash
   std::uint64_t trace = std::uint64_t{64} << 20;  // largest size of the memory trace in bytes; 0 = no trace
 
   bool operator==(const TrainSettings&) const = default;

@@ -134,7 +134,7 @@ Json to_json(const RunState& s) {
                           {"correct", s.epoch_correct},
                           {"samples", s.epoch_samples},
                           {"seconds", s.epoch_seconds}};
-  json["run_so_far"] = {{"train_seconds", s.train_seconds}, {"samples", s.samples}};
+  json["run_so_far"] = {{"train_seconds", s.train_seconds}, {"samples", s.samples}, {"micro_batch_limit", s.micro_batch_limit}};
   json["best"] = {{"loss", number(s.best_loss)},
                   {"accuracy", number(s.best_accuracy)},
                   {"epoch", s.best_epoch},
@@ -173,6 +173,7 @@ RunState state_from_json(const Json& json) {
   const Json& run = entry(json, "run_so_far");
   s.train_seconds = seconds(run, "train_seconds");
   s.samples = count(run, "samples");
+  s.micro_batch_limit = count(run, "micro_batch_limit");
   const Json& best = entry(json, "best");
   s.best_loss = read<double>(best, "loss");
   s.best_accuracy = read<double>(best, "accuracy");

@@ -10,11 +10,11 @@
 #include <limpid/base/scope.h>
 #include <limpid/memory/allocator.h>
 #include <limpid/memory/oom.h>
-#include <limpid/optim/clip_grad.h>
 #include <limpid/tensor/cpu/parallel.h>
 #include <limpid/tensor/random.h>
 #include <limpid/tensor/workspace_cap.h>
-#include <limpid/train/micro_batch.h>
+#include <limpid/train/ledger.h>
+#include <limpid/train/machine.h>
 #include <limpid/train/rehearsal.h>
 #include <limpid/train/reserve.h>
 
@@ -42,7 +42,9 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, Start start, TrainObs
 
   auto make_loader = [&](const data::DatasetPtr& dataset, const data::TransformPtr& transform, bool training) {
     data::LoaderOptions options;
-    options.batch_size = settings_.batch;
+    // An evaluation takes a micro-batch at a time.
+    options.batch_size = training || settings_.micro_batch == 0 ? settings_.batch : settings_.micro_batch;
+    options.micro_batch = training ? settings_.micro_batch : 0;
     options.shuffle = training;
     options.drop_last = training && settings_.drop_last;
     options.num_workers = static_cast<int>(settings_.workers);
@@ -66,9 +68,14 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, Start start, TrainObs
   apply_cap(settings_.memory_cap, pool, memory::io_allocator());
 
   parts_.model->name_tree();
-  parameters_list_ = parts_.model->parameters();
-  optimizer_ = make_optimizer(settings_, parameters_list_);
-  steps_an_epoch_ = loader_->size();
+  optimizer_ = make_optimizer(settings_, parts_.model->parameters());
+  step_ = std::make_unique<Step>(
+      *parts_.model, *optimizer_,
+      StepOptions{.label_smoothing = settings_.label_smoothing,
+                  .clip = settings_.clip,
+                  .retry = settings_.on_oom == "retry",
+                  .load = [this](const std::vector<std::int64_t>& ids, std::int64_t epoch) { return loader_->load(ids, epoch); }});
+  steps_an_epoch_ = loader_->plan(0).steps();
   LIMPID_CHECK(!__builtin_mul_overflow(steps_an_epoch_, settings_.epochs, &total_steps_), ArgumentError,
                "[train] ", settings_.epochs, " epochs of ", steps_an_epoch_, " steps are more than can be counted");
   scheduler_ =
@@ -99,6 +106,16 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, Start start, TrainObs
   } else {
     folder_ = RunFolder::create(settings_.out, settings_, start == Start::overwrite);
   }
+  if (folder_->ledger().size() == 0) {  // new, or killed before its first checkpoint
+    folder_->ledger().write_line(ledger_line(LedgerPlan{
+        .samples = parts_.training->size(),
+        .effective_batch = settings_.batch,
+        .micro_batch = settings_.micro_batch > 0 ? settings_.micro_batch : settings_.batch,
+        .drop_last = settings_.drop_last,
+        .shuffled = true,
+        .seed = settings_.seed,
+        .kernels = machine_info().isa}));
+  }
   if (settings_.trace > 0) {
     recording_ = std::make_unique<memory::TraceRecording>(pool, folder_->trace(state_.step), settings_.trace);
   }
@@ -117,8 +134,10 @@ void Trainer::restore(const Checkpoint& checkpoint) {
   const RunState& saved = checkpoint.state;
   const std::string file = checkpoint.folder + "/state.json";
   const data::LoaderState& at = saved.loader;
-  LIMPID_CHECK(at.epoch <= settings_.epochs && at.position <= steps_an_epoch_ &&
-                   saved.step == at.epoch * steps_an_epoch_ + at.position,
+  const data::BatchPlan plan = loader_->plan(at.epoch);
+  LIMPID_CHECK(at.epoch <= settings_.epochs && at.position <= plan.size() &&
+                   (at.position == plan.size() || plan.place(at.position).micro == 0) &&
+                   saved.step == at.epoch * steps_an_epoch_ + plan.step_at(at.position),
                DataError, "[resume] ", file, " is at step ", saved.step, " = epoch ", at.epoch, ", position ",
                at.position, "; this run has ", settings_.epochs, " epochs of ", steps_an_epoch_,
                " steps: the file is damaged or the data has changed");
@@ -137,15 +156,21 @@ void Trainer::restore(const Checkpoint& checkpoint) {
   }
   state_ = saved;
   default_generator().set(state_.generator_seed, state_.generator_position);
+  step_->set_micro_batch_limit(state_.micro_batch_limit);
 }
 
 // Out of memory inside a step: the error gets to know the step's input and those before.
-StepRecord Trainer::train_step(const data::Batch& batch) {
+void Trainer::add_to_step(const data::Batch& batch) {
+  if (batch.place.micro == 0) {
+    step_ids_.clear();
+    step_input_ = 0;
+    step_->begin(state_.step, batch.place.effective_size);
+  }
+  step_ids_.insert(step_ids_.end(), batch.indices.begin(), batch.indices.end());
   const std::uint64_t input = batch.x.nbytes() + batch.y.nbytes();
+  step_input_ = std::max(step_input_, input);
   try {
-    StepRecord record = make_step(batch);
-    largest_input_ = std::max(largest_input_.value_or(0), input);
-    return record;
+    step_->add(batch);
   } catch (const memory::OutOfMemoryError& error) {
     memory::OutOfMemoryInfo info = error.info();
     info.input = input;
@@ -154,32 +179,52 @@ StepRecord Trainer::train_step(const data::Batch& batch) {
   }
 }
 
-StepRecord Trainer::make_step(const data::Batch& batch) {
-  const auto step = static_cast<std::uint32_t>(state_.step);
-  set_step(step);
-  begin_micro_batch(static_cast<std::uint64_t>(state_.step), 0);
+StepRecord Trainer::finish_step(const data::Batch& last) {
+  const StepOutcome outcome = step_->finish();
+  largest_input_ = std::max(largest_input_.value_or(0), step_input_);
   StepRecord record;
   record.step = state_.step;
-  record.epoch = batch.epoch;
-  record.samples = batch.size();
+  record.epoch = last.epoch;
+  record.samples = outcome.samples;
   record.lr = optimizer_->lr();
-  optimizer_->zero_grad();
-  const MicroBatchResult result = run_micro_batch(model(), batch, settings_.label_smoothing);
-  record.loss = unsigned_nan(result.loss);
-  record.accuracy = static_cast<double>(result.correct) / static_cast<double>(record.samples);
-  state_.epoch_correct += result.correct;
-  {
-    PhaseScope phase(Phase::optimizer);
-    if (settings_.clip > 0) optim::clip_grad_norm_(parameters_list_, settings_.clip);
-    optimizer_->step();
-  }
+  record.loss = unsigned_nan(outcome.loss_sum / static_cast<double>(outcome.samples));
+  record.accuracy = static_cast<double>(outcome.correct) / static_cast<double>(record.samples);
+  record.micro_batches = static_cast<std::int64_t>(outcome.micro_batches.size());
+  record.retries = static_cast<std::int64_t>(outcome.retries.size());
+  for (const OomRetry& retry : outcome.retries) observer_->on_retry(record.step, retry);
+  write_ledger(record, outcome);
   state_.step++;
   // The schedule has no value after the last step.
   if (state_.step < total_steps_) scheduler_->step();
+  state_.epoch_correct += outcome.correct;
   state_.epoch_loss += record.loss * static_cast<double>(record.samples);
   state_.epoch_samples += record.samples;
   state_.samples += record.samples;
+  state_.micro_batch_limit = step_->micro_batch_limit();
   return record;
+}
+
+void Trainer::write_ledger(const StepRecord& record, const StepOutcome& outcome) {
+  if (!folder_) return;
+  LedgerStep entry;
+  entry.step = record.step;
+  entry.epoch = record.epoch;
+  entry.samples = record.samples;
+  entry.ids_hash = hash_of(step_ids_);
+  if (settings_.ledger_ids) entry.ids = step_ids_;
+  entry.micro_batches = outcome.micro_batches;
+  entry.count = outcome.update.count;
+  entry.loss_sum = outcome.loss_sum;
+  entry.grad_norm = outcome.update.grad_norm;
+  entry.clip_coefficient = outcome.update.clip_coefficient;
+  entry.lr = record.lr;
+  entry.schedule_position = scheduler_->count();
+  entry.weight_decay_factor = settings_.optimizer == "adamw" ? 1 - record.lr * settings_.weight_decay : 1;
+  entry.bn_updates = step_->buffers() > 0 ? record.micro_batches : 0;
+  entry.rng_seed = random_context().seed;
+  entry.rng_step = static_cast<std::uint64_t>(record.step);
+  entry.retries = outcome.retries;
+  folder_->ledger().write_line(ledger_line(entry));
 }
 
 void Trainer::log_step(const StepRecord& r) {
@@ -190,6 +235,8 @@ void Trainer::log_step(const StepRecord& r) {
                                        {"accuracy", r.accuracy},
                                        {"lr", r.lr},
                                        {"samples", r.samples},
+                                       {"micro_batches", r.micro_batches},
+                                       {"retries", r.retries},
                                        {"seconds", r.seconds},
                                        {"allocated_bytes", r.allocated_bytes},
                                        {"reserved_bytes", r.reserved_bytes}};
@@ -225,14 +272,16 @@ EpochRecord Trainer::finish_epoch() {
   state_.epoch_loss = state_.epoch_seconds = 0;
   state_.epoch_correct = state_.epoch_samples = 0;
   if (folder_) {
-    nlohmann::ordered_json json = nlohmann::ordered_json::parse(ledger_line("epoch", state_.step, record.epoch));
+    nlohmann::ordered_json json = nlohmann::ordered_json::parse(memory_line());
     json["train_loss"] = finite_or_null(record.train_loss);
     json["train_accuracy"] = record.train_accuracy;
     if (record.validation) {
       json["validation_loss"] = finite_or_null(record.validation->loss);
       json["validation_accuracy"] = record.validation->accuracy;
     }
-    folder_->ledger().write_line(json.dump());
+    const LedgerEpoch entry{
+        .epoch = record.epoch, .steps = state_.step, .dropped = loader_->plan(record.epoch).dropped()};
+    folder_->ledger().write_line(ledger_line(entry, json.dump()));
   }
   return record;
 }
@@ -260,12 +309,15 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
   const std::int64_t first_step = state_.step, calls_before = device_calls();
   std::int64_t calls_after_first = 0;
   model().train();
+  observer_->on_plan(epoch_plan(*loader_, model(), state_.loader.epoch));
   observer_->on_start(state_.step, total_steps_, steps_an_epoch_);
   while (state_.loader.epoch < settings_.epochs && !result.stopped) {
     loader_->set_state(state_.loader);
     Clock::time_point start = Clock::now();
     for (const data::Batch& batch : *loader_) {
-      StepRecord record = train_step(batch);
+      add_to_step(batch);
+      if (batch.place.micro + 1 < batch.place.micros) continue;
+      StepRecord record = finish_step(batch);
       memory::host_allocator().end_step();
       if (state_.step == first_step + 1) calls_after_first = device_calls();
       state_.loader.position = batch.position + 1;
@@ -282,7 +334,7 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
       log_step(record);
       observer_->on_step(record);
       // The last step of an epoch is followed by the epoch's own checkpoint.
-      const bool last = state_.loader.position == steps_an_epoch_;
+      const bool last = batch.place.effective + 1 == steps_an_epoch_;
       if (stop_asked() && !last) {
         result.stopped = true;
         break;

@@ -15,11 +15,13 @@
 #include <limpid/memory/reserve_plan.h>
 #include <limpid/memory/trace_file.h>
 #include <limpid/optim/lr_scheduler.h>
+#include <limpid/train/batch_plan.h>
 #include <limpid/train/checkpoint.h>
 #include <limpid/train/evaluate.h>
 #include <limpid/train/memory_report.h>
 #include <limpid/train/parts.h>
 #include <limpid/train/run_folder.h>
+#include <limpid/train/step.h>
 
 namespace limpid::train {
 
@@ -30,6 +32,8 @@ struct StepRecord {
   double loss = 0;                    // mean of the batch, with label smoothing
   double accuracy = 0;                // of the batch, in [0, 1]
   double lr = 0;                      // that the step was made with
+  std::int64_t micro_batches = 1;     // as computed
+  std::int64_t retries = 0;           // attempts that ran out of memory and were taken back
   double seconds = 0;                 // waiting for the batch included
   std::uint64_t allocated_bytes = 0;  // compute pool, after the step
   std::uint64_t reserved_bytes = 0;
@@ -57,10 +61,13 @@ class TrainObserver {
   virtual ~TrainObserver() = default;
   // Before the first step; `first_step` > 0 in a resumed run.
   virtual void on_start(std::int64_t /*first_step*/, std::int64_t /*total_steps*/, std::int64_t /*steps_an_epoch*/) {}
+  // What an epoch will be cut into; before on_start.
+  virtual void on_plan(const EpochPlan&) {}
   virtual void on_step(const StepRecord&) {}
   virtual void on_epoch(const EpochRecord&) {}
   virtual void on_checkpoint(const std::string& /*folder*/) {}
   virtual void on_leak(const memory::LeakReport&) {}
+  virtual void on_retry(std::int64_t /*step*/, const OomRetry&) {}
   virtual void on_evaluation(const char* /*what*/, std::int64_t /*done*/, std::int64_t /*total*/) {}
 };
 
@@ -110,8 +117,9 @@ class Trainer {
 
  private:
   void restore(const Checkpoint& checkpoint);
-  StepRecord train_step(const data::Batch& batch);
-  StepRecord make_step(const data::Batch& batch);
+  void add_to_step(const data::Batch& batch);
+  StepRecord finish_step(const data::Batch& last);
+  void write_ledger(const StepRecord& record, const StepOutcome& outcome);
   void log_step(const StepRecord& record);
   EpochRecord finish_epoch();
   void save(bool best);
@@ -124,7 +132,9 @@ class Trainer {
   std::unique_ptr<data::DataLoader> loader_, validation_loader_, test_loader_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<optim::Scheduler> scheduler_;
-  std::vector<Tensor> parameters_list_;
+  std::unique_ptr<Step> step_;
+  std::vector<std::int64_t> step_ids_;  // of the step under way, in order
+  std::uint64_t step_input_ = 0;        // bytes, of its largest micro-batch so far
   std::unique_ptr<RunFolder> folder_;
   std::unique_ptr<CheckpointStore> store_;
   std::unique_ptr<memory::TraceRecording> recording_;

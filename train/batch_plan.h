@@ -1,0 +1,47 @@
+// The batch plan: what an epoch will be cut into, told before training, and the choice of a micro-batch that fits.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <limpid/data/loader.h>
+#include <limpid/nn/module.h>
+
+namespace limpid::train {
+
+// An epoch of optimizer steps. All steps but the last are alike.
+struct EpochPlan {
+  std::int64_t samples = 0;  // of the training set
+  std::int64_t effective_batch = 0;
+  std::int64_t steps = 0;
+  std::vector<std::int64_t> micro_batches;       // of a full step; empty when there is none
+  std::int64_t tail = 0;                         // samples of a short last step; 0: there is none
+  std::vector<std::int64_t> tail_micro_batches;  // of it
+  std::vector<std::int64_t> dropped;             // ids that drop_last leaves out in this epoch
+  std::vector<std::string> warnings;             // sentences: a micro-batch too small for batch norm, ...
+};
+
+// Of epoch `epoch` as the loader will make it.
+EpochPlan epoch_plan(const data::DataLoader& loader, const nn::Module& model, std::int64_t epoch = 0);
+std::string to_string(const EpochPlan& plan);
+std::string to_json(const EpochPlan& plan);
+
+// A micro-batch below this many samples makes batch norm's statistics noisy; 1 is an error of batch norm itself.
+inline constexpr std::int64_t kSmallBatchNorm = 8;
+bool has_batch_norm(const nn::Module& model);
+
+struct MicroBatchChoice {
+  std::int64_t micro_batch = 0;  // 0: nothing fits
+  std::vector<std::int64_t> sizes;
+  std::int64_t tried = 0;  // micro-batch sizes asked for
+};
+// Cuts `effective` samples into as few micro-batches as fit: each one costs the same fixed time (calls, a pass over the
+// gradients), so fewer take less time. `fits` says whether a micro-batch of that size runs: by a dry run (plan.h), or by
+// trial. Sizes below `least` are not asked for.
+MicroBatchChoice choose_micro_batch(std::int64_t effective, const std::function<bool(std::int64_t micro_batch)>& fits,
+                                    std::int64_t least = 1);
+
+}  // namespace limpid::train

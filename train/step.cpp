@@ -1,0 +1,195 @@
+#include <limpid/train/step.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <limpid/autograd/functions.h>
+#include <limpid/autograd/grad_mode.h>
+#include <limpid/autograd/loss_weights.h>
+#include <limpid/base/error.h>
+#include <limpid/base/scope.h>
+#include <limpid/memory/allocator.h>
+#include <limpid/tensor/raw.h>
+#include <limpid/tensor/storage.h>
+#include <limpid/train/evaluate.h>
+#include <limpid/train/memory_report.h>
+
+namespace limpid::train {
+namespace {
+
+memory::Stats pool_stats(const nn::Module& model) {
+  const std::vector<Tensor> parameters = model.parameters();
+  return allocator_for(parameters.empty() ? default_device() : parameters[0].device()).stats();
+}
+
+// One allocation for all buffers of `dtype`, cut into views with the buffers' shapes.
+void save_buffers_of(DType dtype, const std::vector<Tensor>& buffers, std::vector<Tensor>& saved) {
+  std::int64_t elements = 0;
+  Device device;
+  for (const Tensor& b : buffers)
+    if (b.dtype() == dtype) elements += b.numel(), device = b.device();
+  if (elements == 0) return;
+  Tensor all = empty({elements}, {.dtype = dtype, .device = device, .role = memory::Role::param});
+  all.storage()->set_name(intern("buffers before the step"));
+  std::int64_t at = 0;
+  for (std::size_t i = 0; i < buffers.size(); i++) {
+    if (buffers[i].dtype() != dtype) continue;
+    saved[i] = raw::reshape(raw::narrow(all, 0, at, buffers[i].numel()), buffers[i].shape());
+    at += buffers[i].numel();
+  }
+}
+
+}  // namespace
+
+Step::Step(nn::Module& model, optim::Optimizer& optimizer, StepOptions options)
+    : model_(model), accumulator_(optimizer), options_(std::move(options)) {
+  LIMPID_CHECK(!options_.retry || options_.load, ArgumentError,
+               "[step] a retry must be able to load the samples again: options.load is empty");
+  for (const auto& [name, buffer] : model.named_buffers()) buffers_.push_back(buffer);
+  saved_buffers_.resize(buffers_.size());
+  NoGradGuard guard;
+  for (DType dtype : {DType::float64, DType::float32, DType::float16, DType::bfloat16, DType::int64, DType::int32,
+                      DType::uint8, DType::boolean})
+    save_buffers_of(dtype, buffers_, saved_buffers_);
+}
+
+void Step::copy_buffers(bool back) {
+  NoGradGuard guard;
+  for (std::size_t i = 0; i < buffers_.size(); i++) {
+    if (back) {
+      raw::copy(buffers_[i], saved_buffers_[i]);
+    } else {
+      raw::copy(saved_buffers_[i], buffers_[i]);
+    }
+  }
+}
+
+void Step::begin(std::int64_t step, std::int64_t samples) {
+  LIMPID_CHECK(samples > 0, ArgumentError, "[step] a step needs at least one sample, got ", samples);
+  step_ = step;
+  samples_ = samples;
+  parts_.clear();
+  outcome_ = StepOutcome{};
+  set_step(static_cast<std::uint32_t>(step));
+  copy_buffers(false);
+  random_ = random_state();
+  generator_seed_ = default_generator().seed();
+  generator_position_ = default_generator().position();
+  open();
+}
+
+void Step::open() {
+  accumulator_.begin(static_cast<double>(samples_));
+  std::vector<OomRetry> retries = std::move(outcome_.retries);
+  outcome_ = StepOutcome{};
+  outcome_.retries = std::move(retries);
+  done_ = largest_piece_ = 0;
+  const memory::Stats stats = pool_stats(model_);
+  released_segments_ = stats.get(memory::Metric::segment).freed;
+  released_bytes_ = stats.get(memory::Metric::reserved_bytes).freed;
+}
+
+void Step::undo() {
+  copy_buffers(true);
+  random_state() = random_;
+  default_generator().set(generator_seed_, generator_position_);
+  open();  // drops the gradients
+  set_micro_batch(0);
+}
+
+void Step::compute_piece(const Tensor& x, const Tensor& y) {
+  const auto index = static_cast<std::uint32_t>(outcome_.micro_batches.size());
+  set_micro_batch(index);
+  begin_micro_batch(static_cast<std::uint64_t>(step_), done_);
+  MicroBatchRecord record;
+  record.samples = x.size(0);
+  largest_piece_ = std::max(largest_piece_, record.samples);
+  Tensor logits, loss;
+  {
+    PhaseScope phase(Phase::forward);
+    logits = model_(x);
+    loss = cross_entropy(logits, y, {.label_smoothing = options_.label_smoothing});
+  }
+  {
+    const LossWeights weights;
+    accumulator_.add_mean(loss, static_cast<double>(record.samples));
+    if (!weights.rows().empty()) {
+      const auto [least, most] = std::minmax_element(weights.rows().begin(), weights.rows().end());
+      record.weight_min = *least;
+      record.weight_max = *most;
+    }
+  }
+  record.loss_sum = loss.item() * static_cast<double>(record.samples);
+  const std::vector<std::int64_t> predicted = predicted_classes(logits);
+  const std::vector<std::int64_t> truth = y.to_vector<std::int64_t>();
+  for (std::size_t i = 0; i < truth.size(); i++) outcome_.correct += truth[i] == predicted[i];
+  outcome_.loss_sum += record.loss_sum;
+  outcome_.samples += record.samples;
+  done_ += record.samples;
+  outcome_.micro_batches.push_back(record);
+}
+
+void Step::compute(const data::Batch& batch) {
+  if (limit_ == 0 || batch.size() <= limit_) return compute_piece(batch.x, batch.y);
+  std::int64_t at = 0;
+  for (std::int64_t size : data::micro_batch_sizes(batch.size(), limit_)) {
+    compute_piece(raw::narrow(batch.x, 0, at, size), raw::narrow(batch.y, 0, at, size));
+    at += size;
+  }
+}
+
+bool Step::prepare_retry(const memory::OutOfMemoryError& error) {
+  const memory::OutOfMemoryInfo& info = error.info();
+  const memory::Stats stats = pool_stats(model_);
+  OomRetry retry;
+  retry.micro_batch = largest_piece_;
+  retry.next_micro_batch = (largest_piece_ + 1) / 2;
+  retry.requested = info.requested;
+  retry.where = describe_instant(info.scope);
+  retry.released_segments = stats.get(memory::Metric::segment).freed - released_segments_;
+  retry.released_bytes = static_cast<std::uint64_t>(stats.get(memory::Metric::reserved_bytes).freed - released_bytes_);
+  undo();
+  if (!options_.retry || retry.micro_batch <= 1) return false;
+  limit_ = retry.next_micro_batch;
+  outcome_.retries.push_back(std::move(retry));
+  return true;
+}
+
+template <class Attempt>
+void Step::with_retries(Attempt&& attempt) {
+  for (bool again = false;; again = true) {
+    try {
+      if (again) {
+        for (const Part& part : parts_) {
+          auto first = part.ids.begin();
+          for (std::int64_t size : data::micro_batch_sizes(static_cast<std::int64_t>(part.ids.size()), limit_)) {
+            compute(options_.load({first, first + size}, part.epoch));
+            first += size;
+          }
+        }
+      }
+      return attempt();
+    } catch (const memory::OutOfMemoryError& error) {
+      if (!prepare_retry(error)) throw;
+    } catch (...) {
+      undo();
+      throw;
+    }
+  }
+}
+
+void Step::add(const data::Batch& batch) {
+  LIMPID_CHECK(batch.size() > 0 && done_ + batch.size() <= samples_, ArgumentError, "[step] ", batch.size(),
+               " samples after ", done_, ": the step has ", samples_);
+  with_retries([&] { compute(batch); });
+  parts_.push_back({batch.indices, batch.epoch});
+}
+
+StepOutcome Step::finish() {
+  LIMPID_CHECK(done_ == samples_, ArgumentError, "[step] the step has ", samples_, " samples, got ", done_);
+  with_retries([&] { outcome_.update = accumulator_.step(options_.clip); });
+  set_micro_batch(0);
+  return std::move(outcome_);
+}
+
+}  // namespace limpid::train

@@ -1,0 +1,108 @@
+// Step: one optimizer step over one effective batch, as a transaction. Its micro-batches are added one after the other;
+// when the memory runs out in between, parameters, optimizer, running statistics, random numbers and the live memory are
+// as before the step, and the step can be made again with smaller micro-batches. The part of a run that decides its
+// memory: the trainer and rehearsals (rehearsal.h) share it, so that a dry run makes the very calls of a training run.
+// Not here: where the batches come from, the schedule, the run's records.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <limpid/data/loader.h>
+#include <limpid/memory/oom.h>
+#include <limpid/nn/module.h>
+#include <limpid/tensor/random.h>
+#include <limpid/train/accumulator.h>
+
+namespace limpid::train {
+
+// As it was computed: with a retry, smaller than the loader's.
+struct MicroBatchRecord {
+  std::int64_t samples = 0;
+  double loss_sum = 0;  // over its samples
+  // Smallest and largest weight of its samples, measured (autograd/loss_weights.h); 0 in a dry run.
+  double weight_min = 0, weight_max = 0;
+};
+
+// One attempt that ran out of memory and was taken back.
+struct OomRetry {
+  std::int64_t micro_batch = 0;       // samples of the largest micro-batch so far
+  std::int64_t next_micro_batch = 0;  // with which it is tried again
+  std::uint64_t requested = 0;        // bytes that could not be had
+  std::string where;                  // "backward, conv2d in conv2"
+  std::int64_t released_segments = 0;  // cached segments given back on the way, which no retry restores
+  std::uint64_t released_bytes = 0;
+};
+
+struct StepOutcome {
+  std::int64_t samples = 0;
+  double loss_sum = 0;
+  std::int64_t correct = 0;
+  std::vector<MicroBatchRecord> micro_batches;
+  AccumulatedStep update;
+  std::vector<OomRetry> retries;
+};
+
+struct StepOptions {
+  double label_smoothing = 0;
+  double clip = 0;  // L2 norm of all gradients together; 0 = off
+  // Makes the step again with smaller micro-batches when the memory runs out, as long as there is a smaller one. Needs
+  // `load`.
+  bool retry = false;
+  // The samples of these ids again, as the loader made them.
+  std::function<data::Batch(const std::vector<std::int64_t>& ids, std::int64_t epoch)> load = {};
+};
+
+class Step {
+ public:
+  // Allocates a copy of the model's buffers (running statistics), which a failed step is undone with.
+  Step(nn::Module& model, optim::Optimizer& optimizer, StepOptions options = {});
+
+  // Opens step number `step` over `samples` samples: drops the gradients of the last one, and remembers.
+  void begin(std::int64_t step, std::int64_t samples);
+  // Forward and backward of one micro-batch; the batches of a step come in order. OutOfMemoryError: the step is undone
+  // and closed, no smaller micro-batch would help or none was wanted.
+  void add(const data::Batch& batch);
+  // Clips and updates. OutOfMemoryError as add().
+  StepOutcome finish();
+
+  // Largest micro-batch that will be computed at once: 0 = whatever comes. A retry lowers it for good.
+  std::int64_t micro_batch_limit() const { return limit_; }
+  void set_micro_batch_limit(std::int64_t limit) { limit_ = limit; }
+  std::size_t buffers() const { return buffers_.size(); }  // of the model: running statistics, which each micro-batch moves
+
+ private:
+  struct Part {  // of the effective batch, as it was added
+    std::vector<std::int64_t> ids;
+    std::int64_t epoch = 0;
+  };
+  void compute(const data::Batch& batch);                                   // in pieces of at most limit_
+  void compute_piece(const Tensor& x, const Tensor& y);
+  void open();                                                              // the state that an attempt starts from
+  void undo();
+  // After a failure: undone; true when a smaller micro-batch can be tried, which is then set.
+  bool prepare_retry(const memory::OutOfMemoryError& error);
+  template <class Attempt>
+  void with_retries(Attempt&& attempt);
+  void copy_buffers(bool back);
+
+  nn::Module& model_;
+  Accumulator accumulator_;
+  StepOptions options_;
+  std::vector<Tensor> buffers_;        // of the model
+  std::vector<Tensor> saved_buffers_;  // views into one allocation a dtype
+  std::int64_t limit_ = 0;
+
+  std::int64_t step_ = 0, samples_ = 0, done_ = 0;
+  std::int64_t largest_piece_ = 0;
+  std::vector<Part> parts_;
+  StepOutcome outcome_;
+  RandomState random_;
+  std::uint64_t generator_seed_ = 0, generator_position_ = 0;
+  std::int64_t released_segments_ = 0, released_bytes_ = 0;  // the pool's counters when the attempt began
+};
+
+}  // namespace limpid::train
