@@ -22,6 +22,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct PlanOptions {
+  std::int64_t effective_batch = 0, micro_batch = 0;
   train::PlanSettings settings;
   std::string input, capacity, card, other = "600MiB", policy = "native", alloc_conf, curve, workspace_cap;
   std::string data;
@@ -103,11 +104,22 @@ int run(const PlanOptions& o) {
   train::PlanSettings settings = settings_of(o);
   const Room room = room_of(o);
   if (!o.curve.empty()) parse_range(o.curve);  // refused before any work
+  LIMPID_CHECK(o.effective_batch == 0 || (!o.find && o.curve.empty() && settings.run.accumulate == 1), ArgumentError,
+               "--effective-batch fixes the samples a step: --find, --curve and --accumulate ask for others");
+  LIMPID_CHECK(o.micro_batch == 0 || o.effective_batch > 0, ArgumentError,
+               "--micro-batch cuts an effective batch: give --effective-batch too");
   LIMPID_CHECK(!o.find || room.capacity > 0, ArgumentError, "--find needs --capacity or --card");
   settings.run.train.memory_cap = room.capacity;
   const train::TrainSettings& t = settings.run.train;
   std::FILE* text = o.json ? stderr : stdout;
   Progress progress(o.quiet);
+  std::optional<train::FittingMicroBatch> choice;
+  if (o.effective_batch > 0) {
+    settings.run.train.batch = o.effective_batch;
+    settings.run.train.micro_batch = o.micro_batch;
+    if (o.micro_batch == 0 && room.capacity > 0) choice = train::choose_micro_batch(settings);
+    train::check(settings.run);
+  }
   Json json;
   json["model"] = t.model;
   json["input"] = t.input;
@@ -122,6 +134,18 @@ int run(const PlanOptions& o) {
                to_string(Shape(t.input)).c_str(), static_cast<long long>(t.classes), t.optimizer.c_str(),
                static_cast<long long>(t.batch),
                settings.run.accumulate > 1 ? concat(" x ", settings.run.accumulate, " micro-batches").c_str() : "");
+  if (o.effective_batch > 0) {
+    const std::int64_t micro = t.micro_batch > 0 ? t.micro_batch : t.batch;
+    const std::vector<std::int64_t> sizes = data::micro_batch_sizes(t.batch, micro);
+    if (choice && choice->micro_batch == 0) {
+      std::fprintf(text, "no micro-batch fits (%lld dry runs); in one part:\n", static_cast<long long>(choice->tried));
+    } else {
+      std::fprintf(text, "computed in %s of at most %lld samples%s\n", counted(static_cast<std::int64_t>(sizes.size()), "part").c_str(),
+                 static_cast<long long>(micro), choice ? concat(": the fewest that fit (", choice->tried, " dry runs)").c_str() : "");
+    }
+    json["micro_batch"] = micro;
+    json["micro_batches"] = sizes;
+  }
   if (room.card) {
     std::fprintf(text, "card %s = context and other programs %s + capacity %s\n", format_bytes(room.card).c_str(),
                  format_bytes(room.other).c_str(), format_bytes(room.capacity).c_str());
@@ -160,7 +184,7 @@ int run(const PlanOptions& o) {
     const train::FinderTable table = train::compare_finders(settings, room.capacity, 1024, scanning);
     std::fprintf(text, "\n%s", train::to_string(table).c_str());
     json["find"] = Json::parse(train::to_json(table));
-  } else if (room.capacity) {
+  } else if (room.capacity && o.effective_batch == 0) {
     const train::MaxBatch best = train::max_batch(settings, room.capacity, train::kLargestBatch, scanning);
     const auto largest = static_cast<long long>(best.batch), bound = static_cast<long long>(best.bound);
     if (best.batch == train::kLargestBatch) {
@@ -205,6 +229,10 @@ void add_plan(CLI::App& app, Action& action) {
   sub->add_option("--optimizer", t.optimizer, "adam, adamw, sgd or rmsprop")->capture_default_str();
   sub->add_option("--momentum", t.momentum, "Of sgd and rmsprop: one more state");
   sub->add_option("--clip", t.clip, "Gradient clipping (0 = off)");
+  CLI::Option* batch = sub->get_option("--batch");
+  add_integer(*sub, "--effective-batch", o->effective_batch, "Samples a step, computed in micro-batches; with a capacity the largest that fit, as limpid train")
+      ->excludes(batch);
+  add_integer(*sub, "--micro-batch", o->micro_batch, "Most samples of the effective batch at once");
   add_integer(*sub, "--accumulate", r.accumulate, "Micro-batches of --batch samples a step")->capture_default_str();
   sub->add_option("--data", o->data, "fashion-mnist, mnist or cifar10: their sizes, halves and bytes in memory")
       ->group("Data");
@@ -242,6 +270,7 @@ void add_plan(CLI::App& app, Action& action) {
       "  limpid plan --model resnet50 --batch 64 --input 3x224x224\n"
       "  limpid plan --model lenet --batch 128 --data fashion-mnist --capacity 256MiB --find\n"
       "  limpid plan --model resnet18 --batch 64 --card 24GiB --accumulate 4 --optimizer sgd --momentum 0.9\n"
+      "  limpid plan --model resnet18 --effective-batch 256 --capacity 2GiB\n"
       "  limpid plan --model seed --batch 16 --curve 1:64\n"
       "  limpid plan --model lenet --batch 64 --workspace-cap 1MiB --verify");
   sub->callback([o, &action] { action = [o] { return run(*o); }; });

@@ -286,29 +286,23 @@ void choose_micro_batch(TrainSettings& settings, const train::TrainParts& parts,
   train::PlanSettings plan = {.run = train::rehearsal_of(settings, parts),
                               .allocator = memory::parse_allocator_settings(settings.alloc_conf),
                               .policy = memory::policy_named(settings.policy)};
-  train::Prediction last;
-  auto fits = [&](std::int64_t micro) {
-    plan.run.train.micro_batch = micro;
-    last = train::predict(plan);
-    return last.fits;
-  };
-  const bool norm = train::has_batch_norm(*parts.model);
-  train::MicroBatchChoice choice =
-      train::choose_micro_batch(settings.batch, fits, norm ? train::kSmallBatchNorm : 1);
-  if (choice.micro_batch == 0 && norm) {
-    progress.warning(concat("no micro-batch of ", train::kSmallBatchNorm, " samples or more fits into ",
-                            format_bytes(settings.memory_cap), ": trying smaller ones, batch norm will be noisy"));
-    choice = train::choose_micro_batch(settings.batch, fits, 2);
-  }
+  const train::FittingMicroBatch choice = train::choose_micro_batch(plan);
   if (choice.micro_batch == 0) {
-    LIMPID_CHECK(last.oom, InternalError, "[train] a dry run that does not fit says why");
-    throw memory::OutOfMemoryError(*last.oom);
+    LIMPID_CHECK(choice.why, InternalError, "[train] a dry run that does not fit says why");
+    memory::OutOfMemoryError error(*choice.why);
+    error.add_context(concat("--effective-batch ", settings.batch, " in --memory-cap ", format_bytes(settings.memory_cap),
+                             ": no micro-batch fits (", choice.tried, " dry runs); the last one: "));
+    throw error;
   }
-  settings.micro_batch = choice.micro_batch < settings.batch ? choice.micro_batch : 0;
-  progress.message(concat("micro  ", choice.sizes.size(), choice.sizes.size() == 1 ? " part" : " parts", " of at most ",
-                          choice.micro_batch, " samples: predicted peak ",
-                          format_bytes(last.run.memory.reserved + last.run.memory.io_reserved), " of ",
-                          format_bytes(settings.memory_cap), " (", choice.tried, " dry runs)"));
+  if (choice.below_batch_norm) {
+    progress.warning(concat("no micro-batch of ", train::kSmallBatchNorm, " samples or more fits into ",
+                            format_bytes(settings.memory_cap), ": batch norm's statistics will be noisy"));
+  }
+  settings.micro_batch = plan.run.train.micro_batch;
+  const train::MemoryReport& peak = choice.at->run.memory;
+  progress.message(concat("micro  ", counted(static_cast<std::int64_t>(choice.sizes.size()), "part"), " of at most ",
+                          choice.micro_batch, " samples: predicted peak ", format_bytes(peak.reserved + peak.io_reserved),
+                          " of ", format_bytes(settings.memory_cap), " (", choice.tried, " dry runs)"));
 }
 
 int run(TrainOptions& o) {
@@ -330,10 +324,7 @@ int run(TrainOptions& o) {
     progress.message(concat("skipped ", file.path, ": ", file.reason));
   for (const std::string& warning : parts.warnings) progress.warning(warning);
   if (!o.resume && o.effective_batch->count() > 0 && o.micro_batch->count() == 0 && settings.memory_cap > 0) {
-    under_memory_cap(settings.memory_cap, true, [&] {
-      choose_micro_batch(settings, parts, progress);
-      return 0;
-    });
+    choose_micro_batch(settings, parts, progress);
   }
   progress.message(concat("data   ", settings.data, " (", parts.location, "): ", format_count(parts.training->size()),
                           " training, ", format_count(parts.validation ? parts.validation->size() : 0), " validation, ",

@@ -178,7 +178,7 @@ TEST_CASE("train prints one JSON object with the promised fields, and eval agree
   CHECK(std::count(r.out.begin(), r.out.end(), '\n') == 1);
   CHECK(step_log(run).size() == 36);
   CHECK(fs::exists(run + "/run.json"));
-  CHECK(line_count(run + "/ledger.jsonl") == 2);
+  CHECK(line_count(run + "/ledger.jsonl") == 1 + line_count(run + "/steps.jsonl") + 2);  // plan, steps, epochs
 
   const std::string checkpoint = json["checkpoint"];
   for (const Words& source :

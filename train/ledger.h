@@ -27,7 +27,7 @@ struct LedgerPlan {
   // The order of an epoch is RandomSampler(samples, seed): then hashes of ids can be checked. False: only listed ids can.
   bool shuffled = true;
   std::uint64_t seed = 0;
-  std::string kernels;  // the instruction set that computes, "AVX2" (train/machine.h)
+  std::string kernels = {};  // the instruction set that computes, "AVX2" (train/machine.h)
 };
 
 // One optimizer step. Weights are d(loss of the step) / d(loss of one sample), without the loss scale.

@@ -75,8 +75,9 @@ class Check {
     const auto n = static_cast<double>(s.samples);
     for (std::size_t i = 0; i < s.micro_batches.size(); i++) {
       const MicroBatchRecord& m = s.micro_batches[i];
-      double worst = m.weight_min * n;
-      if (!(std::abs(m.weight_max * n - 1) <= std::abs(worst - 1))) worst = m.weight_max * n;
+      // The end that is farther off; one that is no number is farther than any.
+      const double least = m.weight_min * n, most = m.weight_max * n;
+      const double worst = std::abs(most - 1) <= std::abs(least - 1) || std::isnan(least) ? least : most;
       const double error = std::abs(worst - 1);
       if (!(error <= result_.largest_weight_error)) result_.largest_weight_error = error;
       if (error <= kWeightTolerance) continue;

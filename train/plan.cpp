@@ -38,6 +38,32 @@ Prediction measure(const PlanSettings& settings) {
   return out;
 }
 
+FittingMicroBatch choose_micro_batch(PlanSettings& settings) {
+  FittingMicroBatch out;
+  auto fits = [&](std::int64_t micro) {
+    settings.run.train.micro_batch = micro;
+    Prediction p = predict(settings);
+    out.why = p.oom;
+    if (p.fits) out.at = std::move(p);
+    return p.fits;
+  };
+  bool norm = false;
+  {
+    dry::Run run;
+    const RehearsalSettings& s = settings.run;
+    norm = has_batch_norm(s.model ? *s.model() : *nn::make_model(s.train.model, {.input = Shape(s.train.input), .classes = s.train.classes}));
+  }
+  static_cast<MicroBatchChoice&>(out) = choose_micro_batch(settings.run.train.batch, fits, norm ? kSmallBatchNorm : 1);
+  if (out.micro_batch == 0 && norm) {
+    const std::int64_t tried = out.tried;
+    out.below_batch_norm = true;
+    static_cast<MicroBatchChoice&>(out) = choose_micro_batch(settings.run.train.batch, fits, 2);
+    out.tried += tried;
+  }
+  settings.run.train.micro_batch = out.micro_batch < settings.run.train.batch ? out.micro_batch : 0;
+  return out;
+}
+
 Prediction predict(PlanSettings settings, std::int64_t batch) {
   settings.run.train.batch = batch;
   return predict(settings);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <limpid/tensor/dry.h>
+#include <limpid/train/batch_plan.h>
 #include <limpid/train/rehearsal.h>
 
 namespace limpid::train {
@@ -48,6 +49,16 @@ inline constexpr std::int64_t kLargestBatch = 65536;  // an answer of this size 
 // `limit`: no larger batch is asked for. `progress` is called before each run.
 MaxBatch max_batch(PlanSettings settings, std::uint64_t capacity, std::int64_t limit = kLargestBatch,
                    const std::function<void(std::int64_t batch, std::int64_t bound)>& progress = {});
+
+// The fewest micro-batches of the effective batch `run.train.batch` that fit `run.train.memory_cap`, by dry runs
+// (batch_plan.h), and sets run.train.micro_batch. With batch norm, micro-batches below kSmallBatchNorm only when no larger
+// one fits. `micro_batch` is 0 when nothing fits, and `why` then says what failed last.
+struct FittingMicroBatch : MicroBatchChoice {
+  bool below_batch_norm = false;  // smaller than batch norm likes
+  std::optional<Prediction> at;   // of the choice
+  std::optional<memory::OutOfMemoryInfo> why;
+};
+FittingMicroBatch choose_micro_batch(PlanSettings& settings);
 
 // The same run for real on the CPU, in a pool of its own under the settings' policy: what the prediction is compared
 // with. Takes the memory and the time that it takes.

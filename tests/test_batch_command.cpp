@@ -1,0 +1,253 @@
+// Effective batches from outside: the command's options, out of memory as a value, the ledger's proof, kills.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <random>
+#include <thread>
+
+#include <limpid/tensor/safetensors.h>
+#include <limpid/train/ledger.h>
+
+#include "command.h"
+
+using namespace limpid_test;
+namespace fs = std::filesystem;
+using Words = std::vector<std::string>;
+
+namespace {
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+Words small_train(const Words& more = {}) {
+  Words words = {"train", "--data", "synthetic", "--input", "3x16x16", "--classes", "4", "--limit", "300", "--model", "lenet-bn",
+                 "--seed", "5", "--threads", "2", "--workers", "1"};
+  if (std::find(more.begin(), more.end(), "--epochs") == more.end()) words.insert(words.end(), {"--epochs", "2"});
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+std::string file_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream stream;
+  stream << file.rdbuf();
+  return stream.str();
+}
+
+std::string last_model(const std::string& run) {
+  std::string newest;
+  for (const auto& entry : fs::directory_iterator(run + "/ckpt"))
+    if (entry.is_directory()) newest = std::max(newest, entry.path().string());
+  return newest + "/model.safetensors";
+}
+
+// The tensors of two weight files have the same bits.
+bool same_weights(const std::string& a, const std::string& b) {
+  const auto x = limpid::load_safetensors(a), y = limpid::load_safetensors(b);
+  if (x.size() != y.size()) return false;
+  for (const auto& [name, tensor] : x) {
+    const limpid::Tensor& other = y.at(name);
+    if (tensor.nbytes() != other.nbytes() || std::memcmp(tensor.raw_data(), other.raw_data(), tensor.nbytes()) != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("a run in micro-batches says how it cuts, and its ledger passes the check") {
+  TempFolder folder;
+  const std::string run = folder / "run";
+  const CommandResult r = limpid_command(small_train({"--effective-batch", "64", "--micro-batch", "16", "--json", "--out", run}));
+  REQUIRE_MESSAGE(r.code == 0, r.err);
+  CHECK(contains(r.err, "285 samples = 4 steps of 64 (4 x 16), a sample weighs 1/64; a last one of 29 (15 + 14), weight 1/29"));
+  CHECK(r.json()["batch"] == 64);
+  CHECK(r.json()["micro_batch"] == 16);
+  const CommandResult check = limpid_command({"check", "ledger", run, "--json"});
+  CHECK(check.code == 0);
+  CHECK(check.json()["ok"] == true);
+  CHECK(check.json()["samples"] == 2 * 285);
+  CHECK(contains(check.err, "ok: every sample was used once an epoch"));
+  const CommandResult same = limpid_command({"diff", run, run});
+  CHECK(same.code == 0);
+  CHECK(contains(same.out, "the ledgers are equal: 10 steps"));
+  // Another seed parts at once; --json says where.
+  const std::string other = folder / "other";
+  REQUIRE(limpid_command(small_train({"--effective-batch", "64", "--micro-batch", "16", "--lr", "0.002", "--out", other})).code == 0);
+  const CommandResult diff = limpid_command({"diff", run, other, "--json"});
+  CHECK(diff.code == 1);
+  CHECK(diff.json()["settings"][0] == "lr: 0.001, now 0.002");
+  CHECK(diff.json()["differences"][0]["field"] == "lr");
+  CHECK(diff.json()["differences"][0]["number"] == 0);
+}
+
+TEST_CASE("a tail of one sample under batch norm is warned of before the training") {
+  const CommandResult r = limpid_command(small_train({"--batch", "71"}));  // 285 = 4 * 71 + 1
+  CHECK_MESSAGE(r.code == 0, r.err);
+  CHECK(contains(r.err, "the last step of an epoch has 1: --drop-last leaves it out"));
+  const CommandResult noisy = limpid_command(small_train({"--batch", "64", "--micro-batch", "4"}));
+  CHECK(contains(noisy.err, "batch norm gets micro-batches of 3 samples, fewer than 8: its statistics are noisy"));
+  const CommandResult quiet = limpid_command(small_train({"--batch", "57", "--quiet"}));  // 285 = 5 * 57
+  CHECK(quiet.err.empty());
+}
+
+TEST_CASE("under a cap the command finds micro-batches that fit, and a retry gets to the end without") {
+  TempFolder folder;
+  const std::string planned = folder / "planned", retried = folder / "retried";
+  const Words base = {"--effective-batch", "128", "--memory-cap", "36MiB", "--trace", "off"};
+  Words words = small_train(base);
+  words.insert(words.end(), {"--out", planned});
+  const CommandResult plan = limpid_command(words);
+  REQUIRE_MESSAGE(plan.code == 0, plan.err);
+  CHECK(contains(plan.err, "parts of at most"));
+  CHECK(contains(plan.err, "of 36.00 MiB"));
+  CHECK_FALSE(contains(plan.err, "ran out of memory"));
+  words = small_train(base);
+  words.insert(words.end(), {"--micro-batch", "128", "--on-oom", "retry", "--out", retried});
+  const CommandResult retry = limpid_command(words);
+  REQUIRE_MESSAGE(retry.code == 0, retry.err);
+  CHECK(contains(retry.err, "step 0 ran out of memory"));
+  CHECK(contains(retry.err, "with micro-batches of 128; it was taken back and made again with 64"));
+  for (const std::string& run : {planned, retried}) {
+    const CommandResult check = limpid_command({"check", "ledger", run});
+    CHECK_MESSAGE(check.code == 0, check.out);
+    CHECK(contains(check.out, run == retried ? "was made again with micro-batches of 64 instead of 128" : "ok:"));
+  }
+  // Without the retry it stops with code 3 and leaves the first checkpoint unwritten.
+  words = small_train(base);
+  words.insert(words.end(), {"--micro-batch", "128"});
+  CHECK(limpid_command(words).code == 3);
+  // No micro-batch at all fits.
+  words = small_train({"--effective-batch", "128", "--memory-cap", "9MiB"});
+  const CommandResult nothing = limpid_command(words);
+  CHECK(nothing.code == 3);
+  CHECK_MESSAGE(contains(nothing.err, "no micro-batch fits"), nothing.err);
+}
+
+TEST_CASE("plan chooses micro-batches too") {
+  const CommandResult r = limpid_command({"plan", "--model", "lenet-bn", "--effective-batch", "256", "--capacity", "48MiB", "--json"});
+  REQUIRE_MESSAGE(r.code == 0, r.err);
+  const std::int64_t micro = r.json()["micro_batch"];
+  CHECK(micro < 256);
+  CHECK(contains(r.err, "the fewest that fit"));
+  // One part fewer does not fit.
+  const auto parts = static_cast<std::int64_t>(r.json()["micro_batches"].size());
+  const std::int64_t larger = (256 + parts - 2) / (parts - 1);
+  CHECK(limpid_command({"plan", "--model", "lenet-bn", "--effective-batch", "256", "--capacity", "48MiB", "--micro-batch", std::to_string(larger)}).code == 3);
+  const CommandResult nothing = limpid_command({"plan", "--model", "lenet-bn", "--effective-batch", "256", "--capacity", "22MiB"});
+  CHECK(nothing.code == 3);
+  CHECK(contains(nothing.out, "no micro-batch fits"));
+  CHECK(limpid_command({"plan", "--model", "lenet-bn", "--effective-batch", "256", "--find", "--capacity", "1GiB"}).code == 2);
+  CHECK(limpid_command({"plan", "--model", "lenet-bn", "--micro-batch", "8"}).code == 2);
+}
+
+TEST_CASE("nonsense is refused with both values, and a damaged ledger is bad data") {
+  TempFolder folder;
+  struct Case {
+    Words more;
+    const char* text;
+  };
+  const std::vector<Case> cases = {
+      {{"--effective-batch", "16", "--micro-batch", "32"}, "micro-batch 32 is larger than the effective batch 16"},
+      {{"--effective-batch", "0"}, "batch must be at least 1, got 0"},
+      {{"--micro-batch", "-1"}, "micro-batch must be at least 0, got -1"},
+      {{"--effective-batch", "16", "--batch", "16"}, "excludes"},
+      {{"--on-oom", "pray"}, "on-oom is stop or retry; got pray"},
+      {{"--batch", "1x"}, "expected a whole number"},
+  };
+  for (const Case& c : cases) {
+    const CommandResult r = limpid_command(small_train(c.more));
+    CHECK(r.code == 2);
+    CHECK_MESSAGE(contains(r.err, c.text), r.err);
+  }
+  const std::string run = folder / "run";
+  REQUIRE(limpid_command(small_train({"--batch", "64", "--out", run})).code == 0);
+  const std::string path = run + "/ledger.jsonl", text = file_text(path);
+  auto check_of = [&](const std::string& contents) {
+    std::ofstream(path, std::ios::binary) << contents;
+    return limpid_command({"check", "ledger", run});
+  };
+  CHECK(check_of(text).code == 0);
+  std::string edited = text;
+  edited.replace(edited.find("\"count\":64"), 10, "\"count\":32");
+  const CommandResult changed = check_of(edited);
+  CHECK(changed.code == 4);
+  CHECK(contains(changed.err, "line 2: the line was changed"));
+  CHECK(check_of(text.substr(0, text.size() / 2)).code == 4);
+  CHECK(check_of("").code == 4);
+  CHECK(limpid_command({"check", "ledger", folder / "nowhere"}).code == 4);
+  CHECK(limpid_command({"check"}).code == 2);
+  CHECK(limpid_command({"diff", run}).code == 2);
+  CHECK(limpid_command({"diff", run, folder / "nowhere"}).code == 4);
+  // Whole lines that are missing: the numbers do not fit.
+  std::string shorter = text;
+  const std::size_t second = shorter.find('\n') + 1, third = shorter.find('\n', second) + 1;
+  shorter.erase(second, third - second);
+  const CommandResult gap = check_of(shorter);
+  CHECK(gap.code == 1);
+  CHECK(contains(gap.out, "expected step 0: records are missing or repeated"));
+  // A resumed run must be cut as before.
+  std::ofstream(path, std::ios::binary) << text;
+  const CommandResult resume = limpid_command({"train", "--resume", "--out", run, "--epochs", "3", "--micro-batch", "16"});
+  CHECK(resume.code == 2);
+  CHECK(contains(resume.err, "micro_batch: 0, now 16"));
+}
+
+namespace {
+
+std::size_t step_lines(const std::string& run) {
+  const std::string text = file_text(run + "/steps.jsonl");
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+// Kills the run `kills` times at random steps, resumes it each time, and compares with the uninterrupted one.
+void killed_and_resumed(const Words& base, int kills, std::size_t steps) {
+  TempFolder folder;
+  const std::string whole = folder / "whole", killed = folder / "killed";
+  Words words = base;
+  words.insert(words.end(), {"--out", whole});
+  const CommandResult r = limpid_command(words);
+  REQUIRE_MESSAGE(r.code == 0, r.err);
+  REQUIRE(step_lines(whole) == steps);
+  words.back() = killed;
+  std::mt19937 random(11);
+  int done = 0;
+  CommandResult last;
+  for (int i = 0; i < 4 * kills && done < kills; i++) {
+    Command command(words);
+    const std::size_t target = random() % steps;
+    while (command.running() && step_lines(killed) < target) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
+    command.send(SIGKILL);
+    last = command.wait();
+    REQUIRE_MESSAGE((last.signal == SIGKILL || last.code == 0), last.err);
+    done += last.signal == SIGKILL;
+    if (fs::exists(killed + "/run.json")) words = {"train", "--resume", "--out", killed, "--quiet"};
+    // A run that has ended starts over, so that every kill hits one that works.
+    if (last.code == 0) {
+      CHECK(same_weights(last_model(whole), last_model(killed)));
+      fs::remove_all(killed);
+      words = base;
+      words.insert(words.end(), {"--out", killed});
+    }
+  }
+  CHECK(done == kills);
+  if (fs::exists(killed + "/run.json")) words = {"train", "--resume", "--out", killed, "--quiet"};
+  REQUIRE(limpid_command(words).code == 0);
+  CHECK(same_weights(last_model(whole), last_model(killed)));
+  // The ledgers are equal too, memory figures and the loss of nothing aside.
+  const CommandResult diff = limpid_command({"diff", whole, killed, "--json"});
+  for (const auto& d : diff.json()["differences"]) CHECK_MESSAGE(d["record"] == "epoch", d.dump());
+  CHECK(limpid_command({"check", "ledger", killed}).code == 0);
+}
+
+}  // namespace
+
+TEST_CASE("killed at eight random points of an accumulated run and resumed: the same bits and the same ledger") {
+  killed_and_resumed(small_train({"--effective-batch", "48", "--micro-batch", "12", "--checkpoint-every", "2"}), 8, 12);
+}
+
+TEST_CASE("long: killed at fifty random points of an accumulated run and resumed") {
+  killed_and_resumed(small_train({"--effective-batch", "48", "--micro-batch", "12", "--checkpoint-every", "2", "--epochs", "5"}), 50, 30);
+}
