@@ -30,6 +30,7 @@
 #include <limpid/autograd/grad_mode.h>
 #include <limpid/autograd/gradcheck.h>
 #include <limpid/autograd/graph.h>
+#include <limpid/autograd/loss_weights.h>
 
 #include <limpid/nn/activation.h>
 #include <limpid/nn/containers.h>
@@ -64,14 +65,19 @@
 #include <limpid/data/synthetic.h>
 #include <limpid/data/transforms.h>
 
+#include <limpid/train/accumulator.h>
 #include <limpid/train/activation_ledger.h>
 #include <limpid/train/batch_finders.h>
+#include <limpid/train/batch_plan.h>
 #include <limpid/train/checkpoint.h>
 #include <limpid/train/evaluate.h>
+#include <limpid/train/ledger.h>
 #include <limpid/train/memory_report.h>
 #include <limpid/train/parts.h>
 #include <limpid/train/plan.h>
 #include <limpid/train/rehearsal.h>
+#include <limpid/train/run_diff.h>
 #include <limpid/train/run_folder.h>
 #include <limpid/train/settings.h>
+#include <limpid/train/step.h>
 #include <limpid/train/trainer.h>

@@ -301,7 +301,7 @@ void choose_micro_batch(TrainSettings& settings, const train::TrainParts& parts,
   settings.micro_batch = plan.run.train.micro_batch;
   const train::MemoryReport& peak = choice.at->run.memory;
   progress.message(concat("micro  ", counted(static_cast<std::int64_t>(choice.sizes.size()), "part"), " of at most ",
-                          choice.micro_batch, " samples: predicted peak ", format_bytes(peak.reserved + peak.io_reserved),
+                          choice.micro_batch, " samples: predicted peak ", format_bytes(peak.reserved),
                           " of ", format_bytes(settings.memory_cap), " (", choice.tried, " dry runs)"));
 }
 

@@ -46,7 +46,7 @@ void Accumulator::backward(const Tensor& loss, double seed, double count) {
   LIMPID_CHECK(loss.defined() && loss.numel() == 1, ShapeError, "[accumulator] a loss has one element, got ", loss);
   {
     PhaseScope phase(Phase::backward);
-    loss.backward(full(loss.shape(), seed, {.dtype = loss.dtype(), .device = loss.device()}));
+    loss.backward(full(loss.shape(), seed, {.dtype = loss.dtype(), .device = loss.device(), .role = memory::Role::temp}));
   }
   count_ += count;
   micro_batches_++;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <limits>
 
+#include <limpid/autograd/functions.h>
 #include <limpid/autograd/grad_mode.h>
 #include <limpid/base/scope.h>
 
@@ -43,7 +44,7 @@ std::vector<std::int64_t> predicted_classes(const Tensor& logits) {
 }
 
 Evaluation evaluate(nn::Module& model, data::DataLoader& loader, std::int64_t classes,
-                    const EvaluationProgress& progress) {
+                    const EvaluationProgress& progress, std::int64_t most) {
   LIMPID_CHECK(classes > 0, ArgumentError, "[evaluate] the number of classes must be positive, got ", classes);
   NoGradGuard no_grad;
   EvalMode mode(model);
@@ -54,18 +55,29 @@ Evaluation evaluate(nn::Module& model, data::DataLoader& loader, std::int64_t cl
   out.confusion.assign(static_cast<std::size_t>(classes * classes), 0);
   double loss_sum = 0;
   loader.set_epoch(0);
-  for (const data::Batch& batch : loader) {
-    const Tensor logits = model(batch.x);
+  auto add = [&](const Tensor& x, const Tensor& y) {
+    const Tensor logits = model(x);
     LIMPID_CHECK(logits.dim() == 2 && logits.size(1) == classes, ShapeError, "[evaluate] expected logits [N,", classes,
                  "], the model gave ", logits);
-    loss_sum += cross_entropy(logits, batch.y).item() * static_cast<double>(batch.size());
+    loss_sum += cross_entropy(logits, y).item() * static_cast<double>(x.size(0));
     const std::vector<std::int64_t> predicted = predicted_classes(logits);
-    const std::vector<std::int64_t> truth = batch.y.to_vector<std::int64_t>();
+    const std::vector<std::int64_t> truth = y.to_vector<std::int64_t>();
     for (std::size_t i = 0; i < truth.size(); i++) {
       out.confusion[static_cast<std::size_t>(truth[i] * classes + predicted[i])]++;
       out.correct += truth[i] == predicted[i];
     }
-    out.samples += batch.size();
+    out.samples += x.size(0);
+  };
+  for (const data::Batch& batch : loader) {
+    if (most == 0 || batch.size() <= most) {
+      add(batch.x, batch.y);
+    } else {
+      std::int64_t at = 0;
+      for (std::int64_t size : data::micro_batch_sizes(batch.size(), most)) {
+        add(narrow(batch.x, 0, at, size), narrow(batch.y, 0, at, size));
+        at += size;
+      }
+    }
     if (progress) progress(out.samples, loader.dataset().size());
   }
   const double samples = static_cast<double>(std::max<std::int64_t>(out.samples, 1));

@@ -34,8 +34,9 @@ struct Evaluation {
 using EvaluationProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
 // One epoch of `loader`. Logits are [N, classes]; ShapeError when the model gives anything else.
+// A batch is computed in parts of at most `most` samples (0: whole).
 Evaluation evaluate(nn::Module& model, data::DataLoader& loader, std::int64_t classes,
-                    const EvaluationProgress& progress = {});
+                    const EvaluationProgress& progress = {}, std::int64_t most = 0);
 
 // NaN has a sign, which says nothing and would be printed: -nan becomes nan.
 inline double unsigned_nan(double value) { return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value; }

@@ -245,7 +245,8 @@ void Trainer::log_step(const StepRecord& r) {
 
 Evaluation Trainer::evaluate_on(data::DataLoader& loader, const char* what) {
   return evaluate(model(), loader, parts_.card.classes,
-                  [&](std::int64_t done, std::int64_t total) { observer_->on_evaluation(what, done, total); });
+                  [&](std::int64_t done, std::int64_t total) { observer_->on_evaluation(what, done, total); },
+                  step_->micro_batch_limit());
 }
 
 EpochRecord Trainer::finish_epoch() {
