@@ -22,6 +22,7 @@
 #include <limpid/tensor/safetensors.h>
 #include <limpid/tensor/tensor.h>
 
+#include <limpid/autograd/autocast.h>
 #include <limpid/autograd/check_finite.h>
 #include <limpid/autograd/checkpoint.h>
 #include <limpid/autograd/custom_function.h>
@@ -30,6 +31,7 @@
 #include <limpid/autograd/grad_mode.h>
 #include <limpid/autograd/gradcheck.h>
 #include <limpid/autograd/graph.h>
+#include <limpid/autograd/watch.h>
 
 #include <limpid/nn/activation.h>
 #include <limpid/nn/containers.h>
@@ -47,6 +49,7 @@
 
 #include <limpid/optim/adam.h>
 #include <limpid/optim/clip_grad.h>
+#include <limpid/optim/grad_scaler.h>
 #include <limpid/optim/lr_scheduler.h>
 #include <limpid/optim/optimizer.h>
 #include <limpid/optim/rmsprop.h>
@@ -65,6 +68,7 @@
 #include <limpid/data/transforms.h>
 
 #include <limpid/train/activation_ledger.h>
+#include <limpid/train/amp_ledger.h>
 #include <limpid/train/batch_finders.h>
 #include <limpid/train/checkpoint.h>
 #include <limpid/train/evaluate.h>

@@ -58,12 +58,13 @@ Tensor matmul_matrices(const Tensor& a, const Tensor& b) {
     if (node->needs_input_grad(1)) node->a = SavedTensor(a);
     if (node->needs_input_grad(0)) node->b = SavedTensor(b);
   }
-  return checked(std::move(y));
+  return checked(std::move(y), a, b);
 }
 
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
+  LIMPID_AUTOCAST(matmul, a, b);
   LIMPID_CHECK(a.dim() >= 1 && b.dim() >= 1, ShapeError, "[matmul] expects at least 1 dim, got ", a, " and ", b);
   Tensor left = a.dim() == 1 ? unsqueeze(a, 0) : a;
   Tensor right = b.dim() == 1 ? unsqueeze(b, 1) : b;
@@ -75,12 +76,14 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 }
 
 Tensor bmm(const Tensor& a, const Tensor& b) {
+  LIMPID_AUTOCAST(bmm, a, b);
   LIMPID_CHECK(a.dim() == 3 && b.dim() == 3 && a.size(0) == b.size(0), ShapeError,
                "[bmm] expects [B,m,k] and [B,k,n] with one B, got ", a, " and ", b);
   return matmul(a, b);
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  LIMPID_AUTOCAST(linear, x, weight, bias);
   LIMPID_CHECK(weight.dim() == 2, ShapeError, "[linear] weight must be [out, in], got ", weight);
   LIMPID_CHECK(x.dim() >= 1 && x.shape().back() == weight.size(1), ShapeError, "[linear] weight expects ", weight.size(1),
                " input features, input has ", x.dim() ? x.shape().back() : 0, " (input ", x, ")");
@@ -102,7 +105,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
     if (node->needs_input_grad(1)) node->x = SavedTensor(x);
     if (node->needs_input_grad(0)) node->weight = SavedTensor(weight);
   }
-  return checked(std::move(y));
+  return checked(std::move(y), x, weight, bias);
 }
 
 }  // namespace limpid
