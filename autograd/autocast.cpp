@@ -1,6 +1,6 @@
 #include <limpid/autograd/autocast.h>
 
-#include <unordered_map>
+#include <algorithm>
 
 #include <limpid/autograd/autocast_call.h>
 #include <limpid/autograd/functions.h>
@@ -15,8 +15,9 @@ struct Copy {
   Tensor parameter, low;
   std::uint32_t version;
 };
-// By parameter; a parameter that is used under both f16 and bf16 has two copies.
-using Cache = std::unordered_multimap<const TensorImpl*, Copy>;
+// In order of their first use, so that they are freed in one order too. A parameter that is used under both f16 and bf16
+// has two.
+using Cache = std::vector<Copy>;
 thread_local Cache* cache = nullptr;  // there while it holds something
 thread_local int depth = 0;
 
@@ -37,15 +38,15 @@ bool is_current(const Copy& copy) {
 
 Tensor cached_cast(const Tensor& parameter, DType dtype, bool& reused) {
   if (!cache) cache = new Cache;
-  auto [begin, end] = cache->equal_range(parameter.impl().get());
-  auto at = begin;
-  while (at != end && at->second.low.dtype() != dtype) ++at;
-  reused = at != end && is_current(at->second);
-  if (reused) return at->second.low;
+  auto at = std::find_if(cache->begin(), cache->end(), [&](const Copy& copy) {
+    return copy.parameter.is_same(parameter) && copy.low.dtype() == dtype;
+  });
+  reused = at != cache->end() && is_current(*at);
+  if (reused) return at->low;
   Tensor low = limpid::cast(parameter, dtype);
   if (!parameter.name().empty()) low.set_name(concat(parameter.name(), " (", dtype, ")"));
-  if (at != end) cache->erase(at);
-  cache->emplace(parameter.impl().get(), Copy{parameter, low, parameter.version()});
+  if (at == cache->end()) at = cache->emplace(at);
+  *at = {parameter, low, parameter.version()};
   return low;
 }
 
@@ -91,7 +92,7 @@ Autocast::~Autocast() {
 std::uint64_t autocast_cache_bytes() {
   std::uint64_t bytes = 0;
   if (cache)
-    for (const auto& [impl, copy] : *cache) bytes += copy.low.nbytes();
+    for (const Copy& copy : *cache) bytes += copy.low.nbytes();
   return bytes;
 }
 

@@ -158,7 +158,7 @@ def scaler_trace(config):
 
 def scaler_adam():
     """Two optimizers, as for a GAN: each skips its own steps, the scale backs off for both."""
-    scaler = torch.amp.GradScaler("cpu", growth_interval=20)
+    scaler = torch.amp.GradScaler("cpu", growth_interval=8)
     params = [torch.linspace(-1, 1, 5, dtype=torch.float64).requires_grad_() for _ in range(2)]
     opts = [torch.optim.Adam([params[0]], lr=1e-2), torch.optim.SGD([params[1]], lr=1e-2, momentum=0.9)]
     scaler.scale(torch.zeros(()))
