@@ -6,14 +6,17 @@ namespace {
 
 class MatmulNode final : public Node {
  public:
-  MatmulNode(const Shape& a_shape, const Shape& b_shape) : Node(LIMPID_OP("matmul")), a_shape_(a_shape), b_shape_(b_shape) {}
+  MatmulNode(const Tensor& left, const Tensor& right)
+      : Node(LIMPID_OP("matmul")), a_shape_(left.shape()), b_shape_(right.shape()), a_dtype_(left.dtype()), b_dtype_(right.dtype()) {}
   void backward(std::span<const Tensor> grads, std::span<Tensor> input_grads) override {
     if (!grads[0].defined()) return;
     if (needs_input_grad(0)) {
-      input_grads[0] = raw::sum_to(raw::matmul(grads[0], raw::transpose(b.unpack(*this), -1, -2)), a_shape_);
+      Tensor grad = raw::matmul(grads[0], raw::transpose(b.unpack(*this), -1, -2));
+      input_grads[0] = raw::cast(raw::sum_to(grad, a_shape_), a_dtype_);
     }
     if (needs_input_grad(1)) {
-      input_grads[1] = raw::sum_to(raw::matmul(raw::transpose(a.unpack(*this), -1, -2), grads[0]), b_shape_);
+      Tensor grad = raw::matmul(raw::transpose(a.unpack(*this), -1, -2), grads[0]);
+      input_grads[1] = raw::cast(raw::sum_to(grad, b_shape_), b_dtype_);
     }
   }
   void visit_saved(const SavedVisitor& visit) const override { visit("a", a), visit("b", b); }
@@ -22,6 +25,7 @@ class MatmulNode final : public Node {
 
  private:
   Shape a_shape_, b_shape_;
+  DType a_dtype_, b_dtype_;
 };
 
 // y = x w^T + bias over rows: grad_x = g w, grad_w = g^T x, grad_bias = column sums of g.
@@ -51,7 +55,7 @@ Tensor matmul_matrices(const Tensor& a, const Tensor& b) {
   OpScope scope(LIMPID_OP("matmul"));
   Tensor y = raw::matmul(a, b);
   if (any_requires_grad({&a, &b})) {
-    auto node = make_ref<MatmulNode>(a.shape(), b.shape());
+    auto node = make_ref<MatmulNode>(a, b);
     node->add_input(a);
     node->add_input(b);
     node->add_output(y);
