@@ -32,11 +32,14 @@ const T* data_or_null(const Tensor& t) {
   return t.defined() ? t.data<T>() : nullptr;
 }
 
-template <class Row>
-void for_rows(std::int64_t rows, std::int64_t columns, Row row) {
-  parallel_chunks(rows, std::max<std::int64_t>(1, kGrainCostly / std::max<std::int64_t>(columns, 1)),
+constexpr std::int64_t kStrip = 64;
+
+// strip(first channel, channels, first row, end row): what is the same for all rows is computed once a strip.
+template <class Strip>
+void for_strips(std::int64_t rows, std::int64_t channels, Strip strip) {
+  parallel_chunks(rows, std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(channels, 1)),
                   [&](std::int64_t begin, std::int64_t end) {
-                    for (std::int64_t r = begin; r < end; r++) row(r);
+                    for (std::int64_t c = 0; c < channels; c += kStrip) strip(c, std::min(kStrip, channels - c), begin, end);
                   });
 }
 
@@ -124,10 +127,17 @@ void batch_norm_apply(Tensor& y, const Tensor& x, const Tensor& mean, const Tens
       const T* in = x.data<T>();
       T* out = y.mutable_data<T>();
       Values w(weight), b(bias);
-      for_rows(pixels, channels, [&](std::int64_t r) {
-        for (std::int64_t c = 0; c < channels; c++) {
-          double value = static_cast<double>(static_cast<float>(in[r * channels + c]));
-          out[r * channels + c] = T(static_cast<float>((value - m[c]) * inv[c] * w.at(c, 1) + b.at(c, 0)));
+      for_strips(pixels, channels, [&](std::int64_t c, std::int64_t n, std::int64_t begin, std::int64_t end) {
+        float centre[kStrip], slope[kStrip], offset[kStrip], value[kStrip];
+        for (std::int64_t i = 0; i < n; i++) {
+          centre[i] = static_cast<float>(m[c + i]);
+          slope[i] = static_cast<float>(inv[c + i] * w.at(c + i, 1));
+          offset[i] = static_cast<float>(b.at(c + i, 0) + (static_cast<double>(centre[i]) - m[c + i]) * inv[c + i] * w.at(c + i, 1));
+        }
+        for (std::int64_t r = begin; r < end; r++) {
+          convert_run(n, in + r * channels + c, value);
+          for (std::int64_t i = 0; i < n; i++) value[i] = (value[i] - centre[i]) * slope[i] + offset[i];
+          convert_run(n, value, out + r * channels + c);
         }
       });
     }
@@ -178,15 +188,20 @@ void batch_norm_backward_apply(Tensor& dx, const Tensor& x, const Tensor& dy, co
       const T* g = dy.data<T>();
       T* out = dx.mutable_data<T>();
       Values w(weight);
-      for_rows(pixels, channels, [&](std::int64_t r) {
-        for (std::int64_t c = 0; c < channels; c++) {
-          std::int64_t i = r * channels + c;
-          double value = static_cast<double>(static_cast<float>(g[i]));
-          if (count > 0) {
-            double xhat = (static_cast<double>(static_cast<float>(in[i])) - m[c]) * inv[c];
-            value -= (sum[c] + xhat * sum[channels + c]) / count;
-          }
-          out[i] = T(static_cast<float>(w.at(c, 1) * inv[c] * value));
+      for_strips(pixels, channels, [&](std::int64_t c, std::int64_t n, std::int64_t begin, std::int64_t end) {
+        // dx = slope * (g - mean_g - (x - mean) * tilt), tilt = invstd * mean(g xhat)
+        float centre[kStrip], slope[kStrip], mean_g[kStrip], tilt[kStrip], value[kStrip], grad[kStrip];
+        for (std::int64_t i = 0; i < n; i++) {
+          centre[i] = static_cast<float>(m[c + i]);
+          slope[i] = static_cast<float>(inv[c + i] * w.at(c + i, 1));
+          mean_g[i] = count > 0 ? static_cast<float>(sum[c + i] / count) : 0.0f;
+          tilt[i] = count > 0 ? static_cast<float>(inv[c + i] * sum[channels + c + i] / count) : 0.0f;
+        }
+        for (std::int64_t r = begin; r < end; r++) {
+          convert_run(n, in + r * channels + c, value);
+          convert_run(n, g + r * channels + c, grad);
+          for (std::int64_t i = 0; i < n; i++) grad[i] = slope[i] * (grad[i] - mean_g[i] - (value[i] - centre[i]) * tilt[i]);
+          convert_run(n, grad, out + r * channels + c);
         }
       });
     }
