@@ -41,7 +41,7 @@ ConvPass direct(Conv2dPass pass) {
 std::int64_t weight_count(const Conv2dDesc& d) { return d.k * (d.c / d.groups) * d.r * d.s; }
 std::int64_t image_count(const Conv2dDesc& d) { return d.c * d.h * d.w + d.k * d.oh() * d.ow(); }  // one in, one out
 
-constexpr std::size_t kPieceBytes = std::size_t{4} << 20;  // of f32 images at a time
+constexpr std::size_t kPieceBytes = std::size_t{1} << 20;  // of f32 images at a time
 
 // How a convolution is cut along the images. f32 and f64: one piece, no copies.
 struct Cut {
