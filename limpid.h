@@ -68,6 +68,7 @@
 #include <limpid/data/transforms.h>
 
 #include <limpid/train/activation_ledger.h>
+#include <limpid/train/amp.h>
 #include <limpid/train/amp_ledger.h>
 #include <limpid/train/batch_finders.h>
 #include <limpid/train/checkpoint.h>

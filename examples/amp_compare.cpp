@@ -15,12 +15,6 @@ using namespace limpid;
 
 namespace {
 
-struct Precision {
-  const char* name;
-  DType dtype;     // of autocast; f32: none
-  bool scaled;
-};
-
 struct Result {
   std::uint64_t saved = 0, workspace = 0, peak = 0;  // at the instant of the highest use
   double samples_per_second = 0;
@@ -57,14 +51,14 @@ double accuracy_of(nn::Module& model, data::DataLoader& loader) {
   return static_cast<double>(correct) / static_cast<double>(all);
 }
 
-Result run(const Precision& precision, data::DataLoader& loader, data::DataLoader& test, std::int64_t epochs) {
+Result run(const std::string& precision, data::DataLoader& loader, data::DataLoader& test, std::int64_t epochs) {
   using Clock = std::chrono::steady_clock;
   manual_seed(7);
   nn::Sequential model = make_net(10);
   optim::SGD optimizer(model.parameters(), {.lr = 0.05, .momentum = 0.9});
   optim::Scheduler schedule(optimizer, optim::CosineAnnealing({.t_max = epochs * loader.size()}), optim::Unit::step);
   // The first scale is far too high on purpose: the scaler has to find its way down.
-  optim::GradScaler scaler({.init_scale = 0x1p24, .growth_interval = 200, .enabled = precision.scaled});
+  optim::GradScaler scaler({.init_scale = 0x1p24, .growth_interval = 200, .enabled = train::needs_scaler(precision)});
   memory::Allocator& pool = memory::host_allocator();
   pool.empty_cache();
   pool.reset_peak_stats();
@@ -76,14 +70,14 @@ Result run(const Precision& precision, data::DataLoader& loader, data::DataLoade
     double sum = 0;
     for (auto& [images, labels] : loader) {
       set_step(static_cast<std::uint32_t>(result.steps));
-      const bool look = result.steps == 0 && precision.scaled;  // looking costs time: this step is not timed
+      const bool look = result.steps == 0 && scaler.enabled();  // looking costs time: this step is not timed
       const Clock::time_point begin = Clock::now();
       {
         WatchScope watch(look ? &ledger : nullptr);
         optimizer.zero_grad();
         Tensor loss;
         {
-          Autocast amp({.dtype = precision.dtype == float32 ? bfloat16 : precision.dtype, .enabled = precision.dtype != float32});
+          Autocast amp(train::autocast_for(precision));
           loss = cross_entropy(model(images), labels);
         }
         scaler.scale(loss).backward();
@@ -108,7 +102,7 @@ Result run(const Precision& precision, data::DataLoader& loader, data::DataLoade
   result.samples_per_second = seconds > 0 ? static_cast<double>(timed) / seconds : 0;
   result.scale = scaler.get_scale();
   result.accuracy = accuracy_of(model, test);
-  if (precision.scaled) result.ledger = train::to_string(ledger);
+  if (scaler.enabled()) result.ledger = train::to_string(ledger);
   return result;
 }
 
@@ -124,21 +118,21 @@ int main(int argc, char** argv) {
   data::DataLoader loader(training, {.batch_size = batch, .shuffle = true, .drop_last = true, .seed = 7});
   data::DataLoader test(held_out, {.batch_size = batch});
 
-  const Precision precisions[] = {{"f32", float32, false}, {"bf16", bfloat16, false}, {"f16 + scaler", float16, true}};
+  const std::string precisions[] = {"fp32", "bf16", "fp16"};
   std::vector<Result> results;
-  for (const Precision& p : precisions) results.push_back(run(p, loader, test, epochs));
+  for (const std::string& p : precisions) results.push_back(run(p, loader, test, epochs));
 
-  std::printf("%-14s%12s%12s%12s%12s%9s%10s%10s   loss by epoch\n", "precision", "peak", "saved", "workspace", "samples/s",
+  std::printf("%-10s%12s%12s%12s%12s%9s%10s%10s   loss by epoch\n", "precision", "peak", "saved", "workspace", "samples/s",
               "skipped", "scale", "accuracy");
   for (std::size_t i = 0; i < results.size(); i++) {
     const Result& r = results[i];
-    std::printf("%-14s%12s%12s%12s%12.0f%5lld/%-3lld%10.0f%8.1f %%  ", precisions[i].name, format_bytes(r.peak).c_str(),
+    std::printf("%-10s%12s%12s%12s%12.0f%5lld/%-3lld%10.0f%8.1f %%  ", precisions[i].c_str(), format_bytes(r.peak).c_str(),
                 format_bytes(r.saved).c_str(), format_bytes(r.workspace).c_str(), r.samples_per_second,
                 static_cast<long long>(r.skipped), static_cast<long long>(r.steps), r.scale, 100 * r.accuracy);
     for (double loss : r.losses) std::printf(" %.3f", loss);
     std::printf("\n");
   }
-  std::printf("\nThe first step in f16:\n%s", results[2].ledger.c_str());
+  std::printf("\nThe first step in fp16:\n%s", results[2].ledger.c_str());
 
   bool ok = results[2].skipped > 0 && results[0].skipped == 0;
   for (const Result& r : results) {
