@@ -182,7 +182,9 @@ Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim) {
     for (const Tensor& t : tensors) node->add(t);
     node->add_output(y);
   }
-  return checked(std::move(y), tensors[0]);
+  std::vector<const Tensor*> inputs;
+  for (const Tensor& t : tensors) inputs.push_back(&t);
+  return checked(std::move(y), inputs);
 }
 
 Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim) {

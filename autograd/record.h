@@ -2,6 +2,9 @@
 // autograd/.
 #pragma once
 
+#include <span>
+#include <type_traits>
+
 #include <limpid/autograd/autocast_call.h>
 #include <limpid/autograd/check_finite.h>
 #include <limpid/autograd/functions.h>
@@ -20,14 +23,15 @@ namespace limpid {
   }())
 
 // Wraps the result of a forward function: the finite check and the watcher see it when they are on.
-template <class... Inputs>
-Tensor checked(Tensor result, const Inputs&... inputs) {
+inline Tensor checked(Tensor result, std::span<const Tensor* const> inputs) {
   if (LIMPID_UNLIKELY(check_finite_enabled())) check_finite(result, "output", 0);
-  if (LIMPID_UNLIKELY(detail::watcher != nullptr)) {
-    const Tensor* all[] = {&inputs...};
-    detail::watcher->on_result(result, all, result.dtype());
-  }
+  if (LIMPID_UNLIKELY(detail::watcher != nullptr)) detail::watcher->on_result(result, inputs, result.dtype());
   return result;
+}
+template <class... Inputs>
+requires(std::is_same_v<Inputs, Tensor>&&...) Tensor checked(Tensor result, const Inputs&... inputs) {
+  const Tensor* all[] = {&inputs...};
+  return checked(std::move(result), std::span<const Tensor* const>(all));
 }
 
 // Node for an op with one tensor input and one output that keeps nothing but constants: `grad_of(grad)` is its rule.
