@@ -22,6 +22,7 @@
 #include <limpid/tensor/safetensors.h>
 #include <limpid/tensor/tensor.h>
 
+#include <limpid/autograd/autocast.h>
 #include <limpid/autograd/check_finite.h>
 #include <limpid/autograd/checkpoint.h>
 #include <limpid/autograd/custom_function.h>
@@ -31,6 +32,7 @@
 #include <limpid/autograd/gradcheck.h>
 #include <limpid/autograd/graph.h>
 #include <limpid/autograd/loss_weights.h>
+#include <limpid/autograd/watch.h>
 
 #include <limpid/nn/activation.h>
 #include <limpid/nn/containers.h>
@@ -48,6 +50,7 @@
 
 #include <limpid/optim/adam.h>
 #include <limpid/optim/clip_grad.h>
+#include <limpid/optim/grad_scaler.h>
 #include <limpid/optim/lr_scheduler.h>
 #include <limpid/optim/optimizer.h>
 #include <limpid/optim/rmsprop.h>
@@ -67,6 +70,8 @@
 
 #include <limpid/train/accumulator.h>
 #include <limpid/train/activation_ledger.h>
+#include <limpid/train/amp.h>
+#include <limpid/train/amp_ledger.h>
 #include <limpid/train/batch_finders.h>
 #include <limpid/train/batch_plan.h>
 #include <limpid/train/checkpoint.h>

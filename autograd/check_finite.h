@@ -28,10 +28,4 @@ inline bool check_finite_enabled() { return detail::check_finite_on.load(std::me
 // Throws when `x` (floating) holds a non-finite value. `what` and `index` say which tensor of the op it is.
 void check_finite(const Tensor& x, const char* what, int index);
 
-// Wraps the result of a forward function: checks it when the mode is on.
-inline Tensor checked(Tensor result) {
-  if (LIMPID_UNLIKELY(check_finite_enabled())) check_finite(result, "output", 0);
-  return result;
-}
-
 }  // namespace limpid

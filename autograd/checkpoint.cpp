@@ -1,5 +1,6 @@
 #include <limpid/autograd/checkpoint.h>
 
+#include <limpid/autograd/autocast.h>
 #include <limpid/autograd/engine.h>
 #include <limpid/autograd/record.h>
 
@@ -44,6 +45,7 @@ class CheckpointNode final : public Node {
     Tensor output;
     {
       RandomReplay replay(random_);
+      Autocast precision(autocast_);
       Recomputing flag;
       GradModeGuard record(true);
       PhaseScope phase(Phase::forward);
@@ -66,6 +68,7 @@ class CheckpointNode final : public Node {
  private:
   CheckpointFunction function_;
   RandomState random_;
+  AutocastOptions autocast_ = autocast_options();  // of the forward pass
 };
 
 }  // namespace

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <atomic>
 
+#include <limpid/autograd/autocast.h>
 #include <limpid/autograd/check_finite.h>
 #include <limpid/autograd/grad_mode.h>
 #include <limpid/autograd/meta.h>
+#include <limpid/autograd/watch.h>
 #include <limpid/tensor/raw.h>
 
 namespace limpid {
@@ -100,6 +102,7 @@ void Engine::run(std::span<const Edge> roots, std::span<const Tensor> grads, con
   static std::atomic<std::uint64_t> runs{0};
   const std::uint64_t run = ++runs;
   NoGradGuard no_grad;
+  AutocastPause as_it_was;  // the gradients have the dtypes of the forward pass
 
   // Sequence numbers grow along the forward pass, so the highest waiting node has received all its gradients: every
   // consumer of its outputs has a higher number and was popped before.
@@ -156,6 +159,7 @@ void Engine::run(std::span<const Edge> roots, std::span<const Tensor> grads, con
     }
     input_grads.assign(node->edges_.size(), Tensor());
     node->backward(output_grads, input_grads);
+    if (LIMPID_UNLIKELY(detail::watcher != nullptr)) detail::watcher->on_backward(*node, output_grads, input_grads);
     output_grads.clear();
     if (!options.retain_graph) {
       node->release_saved();

@@ -51,7 +51,7 @@ Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params = {}) {
     if (reads == raw::Reads::input) node->x = SavedTensor(x);
     if (reads == raw::Reads::output) node->y = SavedTensor(y);
   }
-  return checked(std::move(y));
+  return checked(std::move(y), x);
 }
 
 class BinaryNode final : public Node {
@@ -120,7 +120,7 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
         break;
     }
   }
-  return checked(std::move(y));
+  return checked(std::move(y), a, b);
 }
 
 // The tensor as `tensor op scalar` sees it: an int tensor with a float scalar becomes float32.
@@ -146,6 +146,7 @@ Tensor div(const Tensor& a, const Tensor& b) {
   return integers ? binary(BinaryOp::div, floating(a), floating(b)) : binary(BinaryOp::div, a, b);
 }
 Tensor pow(const Tensor& a, const Tensor& b) {
+  LIMPID_AUTOCAST(pow, a, b);
   bool integers = !is_floating(a.dtype()) && !is_floating(b.dtype());
   return integers ? binary(BinaryOp::pow, floating(a), floating(b)) : binary(BinaryOp::pow, a, b);
 }
@@ -161,8 +162,12 @@ Tensor div(const Tensor& a, const Scalar& b) {
   Tensor x = floating(widened(a, b));
   return binary(BinaryOp::div, x, full(Shape(), b, {.dtype = x.dtype(), .device = x.device(), .role = op_role()}));
 }
-Tensor rdiv(const Scalar& a, const Tensor& b) { return unary(UnaryOp::rdiv_scalar, floating(widened(b, a)), {a.floating, 0}); }
+Tensor rdiv(const Scalar& a, const Tensor& b) {
+  LIMPID_AUTOCAST(rdiv, a, b);
+  return unary(UnaryOp::rdiv_scalar, floating(widened(b, a)), {a.floating, 0});
+}
 Tensor pow(const Tensor& a, const Scalar& exponent) {
+  LIMPID_AUTOCAST(pow, a, exponent);
   return unary(UnaryOp::pow_scalar, floating(a), {exponent.floating, 0});
 }
 
@@ -218,20 +223,41 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
     node->add_output(y);
     node->condition = SavedTensor(condition);
   }
-  return checked(std::move(y));
+  return checked(std::move(y), condition, a, b);
 }
 
 Tensor neg(const Tensor& x) { return unary(UnaryOp::neg, x); }
 Tensor abs(const Tensor& x) { return unary(UnaryOp::abs, x); }
 Tensor sign(const Tensor& x) { return unary(UnaryOp::sign, x); }
-Tensor square(const Tensor& x) { return unary(UnaryOp::square, x); }
+Tensor square(const Tensor& x) {
+  LIMPID_AUTOCAST(square, x);
+  return unary(UnaryOp::square, x);
+}
 Tensor sqrt(const Tensor& x) { return unary(UnaryOp::sqrt, floating(x)); }
-Tensor rsqrt(const Tensor& x) { return unary(UnaryOp::rsqrt, floating(x)); }
-Tensor reciprocal(const Tensor& x) { return unary(UnaryOp::reciprocal, floating(x)); }
-Tensor exp(const Tensor& x) { return unary(UnaryOp::exp, floating(x)); }
-Tensor expm1(const Tensor& x) { return unary(UnaryOp::expm1, floating(x)); }
-Tensor log(const Tensor& x) { return unary(UnaryOp::log, floating(x)); }
-Tensor log1p(const Tensor& x) { return unary(UnaryOp::log1p, floating(x)); }
+Tensor rsqrt(const Tensor& x) {
+  LIMPID_AUTOCAST(rsqrt, x);
+  return unary(UnaryOp::rsqrt, floating(x));
+}
+Tensor reciprocal(const Tensor& x) {
+  LIMPID_AUTOCAST(reciprocal, x);
+  return unary(UnaryOp::reciprocal, floating(x));
+}
+Tensor exp(const Tensor& x) {
+  LIMPID_AUTOCAST(exp, x);
+  return unary(UnaryOp::exp, floating(x));
+}
+Tensor expm1(const Tensor& x) {
+  LIMPID_AUTOCAST(expm1, x);
+  return unary(UnaryOp::expm1, floating(x));
+}
+Tensor log(const Tensor& x) {
+  LIMPID_AUTOCAST(log, x);
+  return unary(UnaryOp::log, floating(x));
+}
+Tensor log1p(const Tensor& x) {
+  LIMPID_AUTOCAST(log1p, x);
+  return unary(UnaryOp::log1p, floating(x));
+}
 Tensor sin(const Tensor& x) { return unary(UnaryOp::sin, floating(x)); }
 Tensor cos(const Tensor& x) { return unary(UnaryOp::cos, floating(x)); }
 Tensor floor(const Tensor& x) { return unary(UnaryOp::floor, x); }
@@ -249,7 +275,10 @@ Tensor gelu_tanh(const Tensor& x) { return unary(UnaryOp::gelu_tanh, x); }
 Tensor silu(const Tensor& x) { return unary(UnaryOp::silu, x); }
 Tensor sigmoid(const Tensor& x) { return unary(UnaryOp::sigmoid, floating(x)); }
 Tensor tanh(const Tensor& x) { return unary(UnaryOp::tanh, floating(x)); }
-Tensor softplus(const Tensor& x) { return unary(UnaryOp::softplus, x); }
+Tensor softplus(const Tensor& x) {
+  LIMPID_AUTOCAST(softplus, x);
+  return unary(UnaryOp::softplus, x);
+}
 Tensor isfinite(const Tensor& x) { return raw::is_finite(x); }
 Tensor isnan(const Tensor& x) { return raw::compare(CompareOp::ne, x, x); }  // NaN differs from itself
 

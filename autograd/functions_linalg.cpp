@@ -6,14 +6,17 @@ namespace {
 
 class MatmulNode final : public Node {
  public:
-  MatmulNode(const Shape& a_shape, const Shape& b_shape) : Node(LIMPID_OP("matmul")), a_shape_(a_shape), b_shape_(b_shape) {}
+  MatmulNode(const Tensor& left, const Tensor& right)
+      : Node(LIMPID_OP("matmul")), a_shape_(left.shape()), b_shape_(right.shape()), a_dtype_(left.dtype()), b_dtype_(right.dtype()) {}
   void backward(std::span<const Tensor> grads, std::span<Tensor> input_grads) override {
     if (!grads[0].defined()) return;
     if (needs_input_grad(0)) {
-      input_grads[0] = raw::sum_to(raw::matmul(grads[0], raw::transpose(b.unpack(*this), -1, -2)), a_shape_);
+      Tensor grad = raw::matmul(grads[0], raw::transpose(b.unpack(*this), -1, -2));
+      input_grads[0] = raw::cast(raw::sum_to(grad, a_shape_), a_dtype_);
     }
     if (needs_input_grad(1)) {
-      input_grads[1] = raw::sum_to(raw::matmul(raw::transpose(a.unpack(*this), -1, -2), grads[0]), b_shape_);
+      Tensor grad = raw::matmul(raw::transpose(a.unpack(*this), -1, -2), grads[0]);
+      input_grads[1] = raw::cast(raw::sum_to(grad, b_shape_), b_dtype_);
     }
   }
   void visit_saved(const SavedVisitor& visit) const override { visit("a", a), visit("b", b); }
@@ -22,6 +25,7 @@ class MatmulNode final : public Node {
 
  private:
   Shape a_shape_, b_shape_;
+  DType a_dtype_, b_dtype_;
 };
 
 // y = x w^T + bias over rows: grad_x = g w, grad_w = g^T x, grad_bias = column sums of g.
@@ -51,19 +55,20 @@ Tensor matmul_matrices(const Tensor& a, const Tensor& b) {
   OpScope scope(LIMPID_OP("matmul"));
   Tensor y = raw::matmul(a, b);
   if (any_requires_grad({&a, &b})) {
-    auto node = make_ref<MatmulNode>(a.shape(), b.shape());
+    auto node = make_ref<MatmulNode>(a, b);
     node->add_input(a);
     node->add_input(b);
     node->add_output(y);
     if (node->needs_input_grad(1)) node->a = SavedTensor(a);
     if (node->needs_input_grad(0)) node->b = SavedTensor(b);
   }
-  return checked(std::move(y));
+  return checked(std::move(y), a, b);
 }
 
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
+  LIMPID_AUTOCAST(matmul, a, b);
   LIMPID_CHECK(a.dim() >= 1 && b.dim() >= 1, ShapeError, "[matmul] expects at least 1 dim, got ", a, " and ", b);
   Tensor left = a.dim() == 1 ? unsqueeze(a, 0) : a;
   Tensor right = b.dim() == 1 ? unsqueeze(b, 1) : b;
@@ -75,12 +80,14 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 }
 
 Tensor bmm(const Tensor& a, const Tensor& b) {
+  LIMPID_AUTOCAST(bmm, a, b);
   LIMPID_CHECK(a.dim() == 3 && b.dim() == 3 && a.size(0) == b.size(0), ShapeError,
                "[bmm] expects [B,m,k] and [B,k,n] with one B, got ", a, " and ", b);
   return matmul(a, b);
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  LIMPID_AUTOCAST(linear, x, weight, bias);
   LIMPID_CHECK(weight.dim() == 2, ShapeError, "[linear] weight must be [out, in], got ", weight);
   LIMPID_CHECK(x.dim() >= 1 && x.shape().back() == weight.size(1), ShapeError, "[linear] weight expects ", weight.size(1),
                " input features, input has ", x.dim() ? x.shape().back() : 0, " (input ", x, ")");
@@ -102,7 +109,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
     if (node->needs_input_grad(1)) node->x = SavedTensor(x);
     if (node->needs_input_grad(0)) node->weight = SavedTensor(weight);
   }
-  return checked(std::move(y));
+  return checked(std::move(y), x, weight, bias);
 }
 
 }  // namespace limpid

@@ -78,6 +78,7 @@ class CrossEntropyNode final : public Node {
 }  // namespace
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const CrossEntropyOptions& options) {
+  LIMPID_AUTOCAST(cross_entropy, logits, labels, options);
   OpScope scope(LIMPID_OP("cross_entropy"));
   check_labels("cross_entropy", logits, labels, options.weight);
   check_reduction("cross_entropy", options.reduction);
@@ -115,10 +116,11 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const CrossEntr
     node->log_sum_exp = SavedTensor(lse);
     node->total_weight = SavedTensor(total);
   }
-  return checked(std::move(result));
+  return checked(std::move(result), logits);
 }
 
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& labels, const CrossEntropyOptions& options) {
+  LIMPID_AUTOCAST(nll_loss, log_probabilities, labels, options);
   check_labels("nll_loss", log_probabilities, labels, options.weight);
   check_reduction("nll_loss", options.reduction);
   Tensor rows = class_rows(log_probabilities);
@@ -135,17 +137,20 @@ Tensor nll_loss(const Tensor& log_probabilities, const Tensor& labels, const Cro
 }
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
+  LIMPID_AUTOCAST(mse_loss, input, target, reduction);
   check_same_shape("mse_loss", input, target);
   return reduced(square(sub(input, target)), reduction);
 }
 
 Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
+  LIMPID_AUTOCAST(l1_loss, input, target, reduction);
   check_same_shape("l1_loss", input, target);
   return reduced(abs(sub(input, target)), reduction);
 }
 
 // d = |input - target|:  d^2 / (2 beta) below beta, d - beta/2 from there.
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, double beta, Reduction reduction) {
+  LIMPID_AUTOCAST(smooth_l1_loss, input, target, beta, reduction);
   check_same_shape("smooth_l1_loss", input, target);
   LIMPID_CHECK(beta >= 0, ArgumentError, "[smooth_l1_loss] beta must not be negative, got ", beta);
   if (beta == 0) return l1_loss(input, target, reduction);
@@ -156,6 +161,7 @@ Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, double beta, Re
 
 // -t log s(x) - (1-t) log(1 - s(x)) = softplus(x) - t x
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target, Reduction reduction) {
+  LIMPID_AUTOCAST(binary_cross_entropy_with_logits, logits, target, reduction);
   check_same_shape("binary_cross_entropy_with_logits", logits, target);
   return reduced(sub(softplus(logits), mul(logits, target)), reduction);
 }

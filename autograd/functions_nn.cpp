@@ -64,6 +64,7 @@ Conv2dDesc check_conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, co
 }  // namespace
 
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
+  LIMPID_AUTOCAST(conv2d, x, weight, bias, options);
   OpScope scope(LIMPID_OP("conv2d"));
   Conv2dDesc desc = check_conv2d(x, weight, bias, options);
   Tensor input = raw::packed(x);
@@ -77,7 +78,7 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
     if (node->needs_input_grad(1)) node->x = SavedTensor(input);
     if (node->needs_input_grad(0)) node->weight = SavedTensor(weight);
   }
-  return checked(std::move(y));
+  return checked(std::move(y), x, weight, bias);
 }
 
 // ---- pooling
@@ -168,7 +169,7 @@ Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options) {
     node->add_output(y);
     node->indices = SavedTensor(indices);
   }
-  return checked(std::move(y));
+  return checked(std::move(y), x);
 }
 
 Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options) {
@@ -221,12 +222,18 @@ Tensor any_softmax(NameId name, const Tensor& x, std::int64_t dim, bool log) {
     node->add_output(y);
     node->y = SavedTensor(y);
   }
-  return checked(std::move(y));
+  return checked(std::move(y), x);
 }
 }  // namespace
 
-Tensor softmax(const Tensor& x, std::int64_t dim) { return any_softmax(LIMPID_OP("softmax"), x, dim, false); }
-Tensor log_softmax(const Tensor& x, std::int64_t dim) { return any_softmax(LIMPID_OP("log_softmax"), x, dim, true); }
+Tensor softmax(const Tensor& x, std::int64_t dim) {
+  LIMPID_AUTOCAST(softmax, x, dim);
+  return any_softmax(LIMPID_OP("softmax"), x, dim, false);
+}
+Tensor log_softmax(const Tensor& x, std::int64_t dim) {
+  LIMPID_AUTOCAST(log_softmax, x, dim);
+  return any_softmax(LIMPID_OP("log_softmax"), x, dim, true);
+}
 
 // ---- dropout: the mask is recomputed from its key, never stored
 

@@ -104,7 +104,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, Ten
     node->weight = SavedTensor(weight);
     if (weight.defined()) node->weight_dtype = weight.dtype();
   }
-  return checked(std::move(y));
+  return checked(std::move(y), x, weight, bias);
 }
 
 // ---- layer and group norm: rows of a contiguous tensor, each with its own mean and variance
@@ -166,12 +166,13 @@ Tensor row_norm(NameId name, const Tensor& x, const RowNormShape& g, const Tenso
     node->invstd = SavedTensor(invstd);
     node->weight = SavedTensor(w);
   }
-  return checked(std::move(y));
+  return checked(std::move(y), x, weight, bias);
 }
 
 }  // namespace
 
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight, const Tensor& bias, double eps) {
+  LIMPID_AUTOCAST(layer_norm, x, normalized_shape, weight, bias, eps);
   check_eps("layer_norm", eps);
   int lead = x.dim() - normalized_shape.size();
   bool fits = normalized_shape.size() > 0 && lead >= 0;
@@ -186,6 +187,7 @@ Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& 
 }
 
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight, const Tensor& bias, double eps) {
+  LIMPID_AUTOCAST(group_norm, x, groups, weight, bias, eps);
   check_eps("group_norm", eps);
   LIMPID_CHECK(x.dim() >= 2 && is_floating(x.dtype()), ShapeError, "[group_norm] input must be a floating [N,C,...], got ", x);
   std::int64_t channels = x.size(1);

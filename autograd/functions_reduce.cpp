@@ -85,12 +85,13 @@ Tensor extreme(ReduceOp op, NameId name, const Tensor& x, const std::vector<std:
     node->x = SavedTensor(x);
     node->y = SavedTensor(y);
   }
-  return checked(std::move(y));
+  return checked(std::move(y), x);
 }
 
 }  // namespace
 
 Tensor sum(const Tensor& x, const std::vector<std::int64_t>& dims, bool keepdim) {
+  LIMPID_AUTOCAST(sum, x, dims, keepdim);
   OpScope scope(LIMPID_OP("sum"));
   Tensor y = raw::reduce(ReduceOp::sum, "sum", x, dims, keepdim);
   return record_simple(LIMPID_OP("sum"), x, std::move(y), SumBack{keepdim_shape("sum", x, dims), x.shape(), 1.0});
@@ -107,6 +108,7 @@ Tensor mean(const Tensor& x, const std::vector<std::int64_t>& dims, bool keepdim
 
 // var = sum (x - mean)^2 / (n - correction), composed.
 Tensor var(const Tensor& x, const std::vector<std::int64_t>& dims, std::int64_t correction, bool keepdim) {
+  LIMPID_AUTOCAST(var, x, dims, correction, keepdim);
   LIMPID_CHECK(is_floating(x.dtype()), DTypeError, "[var] expects a floating dtype, got ", x.dtype());
   LIMPID_CHECK(correction >= 0, ArgumentError, "[var] correction must not be negative, got ", correction);
   Shape kept = keepdim_shape("var", x, dims);
@@ -117,6 +119,7 @@ Tensor var(const Tensor& x, const std::vector<std::int64_t>& dims, std::int64_t 
 }
 
 Tensor prod(const Tensor& x, const std::vector<std::int64_t>& dims, bool keepdim) {
+  LIMPID_AUTOCAST(prod, x, dims, keepdim);
   OpScope scope(LIMPID_OP("prod"));
   Tensor y = raw::reduce(ReduceOp::prod, "prod", x, dims, keepdim);
   if (any_requires_grad({&x})) {
@@ -125,7 +128,7 @@ Tensor prod(const Tensor& x, const std::vector<std::int64_t>& dims, bool keepdim
     node->add_output(y);
     node->x = SavedTensor(x);
   }
-  return checked(std::move(y));
+  return checked(std::move(y), x);
 }
 
 Tensor max(const Tensor& x, const std::vector<std::int64_t>& dims, bool keepdim) {

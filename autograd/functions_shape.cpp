@@ -182,7 +182,9 @@ Tensor cat(const std::vector<Tensor>& tensors, std::int64_t dim) {
     for (const Tensor& t : tensors) node->add(t);
     node->add_output(y);
   }
-  return checked(std::move(y));
+  std::vector<const Tensor*> inputs;
+  for (const Tensor& t : tensors) inputs.push_back(&t);
+  return checked(std::move(y), inputs);
 }
 
 Tensor stack(const std::vector<Tensor>& tensors, std::int64_t dim) {
@@ -267,10 +269,11 @@ Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
     node->add_output(y);
     node->index = SavedTensor(index);
   }
-  return checked(std::move(y));
+  return checked(std::move(y), x);
 }
 
 Tensor scatter_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source) {
+  LIMPID_AUTOCAST(scatter_add, x, dim, index, source);
   OpScope scope(LIMPID_OP("scatter_add"));
   Tensor y = raw::scatter_add(x, dim, index, source);
   if (any_requires_grad({&x, &source})) {
@@ -281,7 +284,7 @@ Tensor scatter_add(const Tensor& x, std::int64_t dim, const Tensor& index, const
     node->index = SavedTensor(index);
     node->source_shape = source.shape();
   }
-  return checked(std::move(y));
+  return checked(std::move(y), x, source);
 }
 
 Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
@@ -293,7 +296,7 @@ Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
     node->add_output(y);
     node->index = SavedTensor(index);
   }
-  return checked(std::move(y));
+  return checked(std::move(y), x);
 }
 
 Tensor one_hot(const Tensor& index, std::int64_t classes) { return raw::one_hot(index, classes); }

@@ -228,6 +228,7 @@ void add_plan(CLI::App& app, Action& action) {
   add_integer(*sub, "--classes", t.classes, "Outputs (0 = 10)");
   sub->add_option("--optimizer", t.optimizer, "adam, adamw, sgd or rmsprop")->capture_default_str();
   sub->add_option("--momentum", t.momentum, "Of sgd and rmsprop: one more state");
+  sub->add_option("--amp", t.amp, "Precision of the forward pass: fp32, bf16 or fp16")->capture_default_str();
   sub->add_option("--clip", t.clip, "Gradient clipping (0 = off)");
   CLI::Option* batch = sub->get_option("--batch");
   add_integer(*sub, "--effective-batch", o->effective_batch, "Samples a step, computed in micro-batches; with a capacity the largest that fit, as limpid train")

@@ -36,6 +36,10 @@ void Progress::on_plan(const train::EpochPlan& plan) {
   for (const std::string& text : plan.warnings) warning(text);
 }
 
+void Progress::on_skip(const train::StepRecord& r, const std::string& what) {
+  message(concat("step ", r.step, " was skipped, loss scale ", r.scale, ": ", what.empty() ? "a gradient was not finite" : what));
+}
+
 void Progress::on_retry(std::int64_t step, const train::OomRetry& r) {
   warning(concat("step ", step, " ran out of memory (", r.where, ", ", format_bytes(r.requested), ") with micro-batches of ",
                  r.micro_batch, "; it was taken back and made again with ", r.next_micro_batch, "; ",

@@ -18,6 +18,7 @@ class Progress : public train::TrainObserver {
   void on_step(const train::StepRecord& record) override;
   void on_epoch(const train::EpochRecord& record) override;
   void on_leak(const memory::LeakReport& report) override { warning(memory::to_string(report)); }
+  void on_skip(const train::StepRecord& record, const std::string& what) override;
   void on_retry(std::int64_t step, const train::OomRetry& retry) override;
   void on_evaluation(const char* what, std::int64_t done, std::int64_t total) override;
   void message(const std::string& text);  // a line of its own

@@ -93,6 +93,7 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
   add("--schedule", &TrainSettings::schedule, "constant; cosine (to 0); step (a tenth after each third of the run); exponential (ends at a hundredth of --lr); "
       "onecycle (starts at lr/25, rises to --lr in the first 30 %, ends near 0)")->group("Training");
   add("--warmup", &TrainSettings::warmup, "Steps of linear warmup before the schedule: step k of N has the rate lr k/N, the first one 0")->group("Training");
+  add("--amp", &TrainSettings::amp, "Precision of the forward pass: fp32, bf16, or fp16 with a loss scale; weights stay fp32")->group("Training");
   add("--clip", &TrainSettings::clip, "Clip the gradients' joint L2 norm (0 = off)")->group("Training");
   add("--label-smoothing", &TrainSettings::label_smoothing, "In [0, 1)")->group("Training");
   add("--seed", &TrainSettings::seed, "Of all random numbers")->group("Training");

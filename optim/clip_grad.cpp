@@ -6,24 +6,23 @@
 
 #include <limpid/autograd/grad_mode.h>
 #include <limpid/base/scope.h>
+#include <limpid/optim/gradients_private.h>
 #include <limpid/tensor/kernels.h>
 #include <limpid/tensor/raw.h>
 
 namespace limpid::optim {
-namespace {
 
-// The gradients that exist, in runs of equal dtype and device; made dense, because the kernels walk memory.
-std::vector<std::vector<Tensor>> gradients_of(const std::vector<Tensor>& params) {
+std::vector<std::vector<Tensor>> gradients_of(const char* op, const std::vector<Tensor>& params) {
   std::vector<std::vector<Tensor>> runs;
   for (Tensor param : params) {
     if (!param.defined() || !param.grad().defined() || param.grad().numel() == 0) continue;
+    LIMPID_CHECK(is_floating(param.grad().dtype()), DTypeError, "[", op, "] gradients are floating, got ", param.grad());
     if (!param.grad().is_dense()) {
       Tensor dense = raw::clone(raw::contiguous(param.grad()));
       dense.storage()->set_role(memory::Role::grad);
       param.set_grad(dense);
     }
     const Tensor& grad = param.grad();
-    LIMPID_CHECK(is_floating(grad.dtype()), DTypeError, "[clip_grad] gradients are floating, got ", grad);
     auto same = [&](const std::vector<Tensor>& run) {
       return run[0].dtype() == grad.dtype() && run[0].device() == grad.device();
     };
@@ -34,7 +33,12 @@ std::vector<std::vector<Tensor>> gradients_of(const std::vector<Tensor>& params)
   return runs;
 }
 
-}  // namespace
+void scale_grad_(const std::vector<Tensor>& params, double factor) {
+  NoGradGuard guard;
+  PhaseScope phase(Phase::optimizer);
+  OpScope op(intern("scale_grad_"));
+  for (auto& run : gradients_of("scale_grad_", params)) kernels_for(run[0].device()).scale(run, factor);
+}
 
 double clip_coefficient(double norm, double max_norm) {
   const double factor = max_norm / (norm + 1e-6);
@@ -46,7 +50,7 @@ double clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, bool 
   NoGradGuard guard;
   PhaseScope phase(Phase::optimizer);
   OpScope op(intern("clip_grad_norm_"));
-  auto runs = gradients_of(params);
+  auto runs = gradients_of("clip_grad_norm_", params);
   double squares = 0;
   for (auto& run : runs) squares += kernels_for(run[0].device()).sum_of_squares(run);
   double norm = std::sqrt(squares);
@@ -63,7 +67,7 @@ void clip_grad_value_(const std::vector<Tensor>& params, double limit) {
   NoGradGuard guard;
   PhaseScope phase(Phase::optimizer);
   OpScope op(intern("clip_grad_value_"));
-  for (auto& run : gradients_of(params))
+  for (auto& run : gradients_of("clip_grad_value_", params))
     for (Tensor& grad : run) kernels_for(grad.device()).unary(UnaryOp::clamp, grad, grad, {.p0 = -limit, .p1 = limit});
 }
 

@@ -1,4 +1,4 @@
-// Gradient clipping, in place, over the parameters that have a gradient.
+// Gradient clipping and scaling, in place, over the parameters that have a gradient.
 #pragma once
 
 #include <vector>
@@ -13,6 +13,8 @@ namespace limpid::optim {
 double clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, bool error_if_nonfinite = false);
 // min(1, max_norm / (norm + 1e-6)): what the gradients are multiplied by.
 double clip_coefficient(double norm, double max_norm);
+// Multiplies all gradients.
+void scale_grad_(const std::vector<Tensor>& params, double factor);
 // Clamps every element to [-limit, limit].
 void clip_grad_value_(const std::vector<Tensor>& params, double limit);
 

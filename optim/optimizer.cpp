@@ -91,7 +91,62 @@ bool Optimizer::has_state(std::size_t group, std::size_t state) const {
   return names_.at(group).names[state] != nullptr;
 }
 
+std::int64_t Optimizer::skipped() const { return guarded_ > 0 ? guard_.skipped.item_int() : 0; }
+
+std::int64_t Optimizer::steps() const { return steps_ - skipped(); }
+
+void Optimizer::settle() {
+  if (guarded_ == 0) return;
+  const std::int64_t skips = skipped();
+  for (Group& group : groups_) {
+    for (Slot& slot : group.slots) {
+      if (slot.guarded > 0) slot.steps -= skips;
+      slot.guarded = 0;
+    }
+  }
+  steps_ -= skips;
+  guarded_ = 0;
+  raw::fill(guard_.skipped, 0);
+}
+
+void Optimizer::step(const Tensor& found_inf) {
+  LIMPID_CHECK(found_inf.defined() && found_inf.numel() == 1 && found_inf.dtype() == float32, ArgumentError, "[", name(),
+               "] found_inf must be one f32, got ", found_inf);
+  if (!skips_on_device()) {
+    if (found_inf.item() == 0) step();
+    return;
+  }
+  // One counter serves all parameters as long as the same ones take part in every step.
+  auto takes_part_as_before = [&](const Slot& slot) {
+    return (slot.guarded == guarded_) == slot.param.grad().defined();
+  };
+  for (const Group& group : groups_) {
+    if (!std::all_of(group.slots.begin(), group.slots.end(), takes_part_as_before)) settle();
+  }
+  NoGradGuard no_grad;
+  PhaseScope phase(Phase::optimizer);
+  OpScope op(intern(name()));
+  const TensorOptions counter{.dtype = int64, .device = found_inf.device(), .role = memory::Role::optimizer};
+  if (!guard_.skipped.defined()) guard_.skipped = zeros({}, counter);
+  const Tensor skip = raw::cast(raw::cast(found_inf, boolean), int64);
+  guard_.found_inf = found_inf;
+  struct Clear {
+    Tensor& tensor;
+    ~Clear() { tensor = Tensor(); }
+  } clear{guard_.found_inf};
+  run_groups();
+  for (Group& group : groups_)
+    for (Slot& slot : group.slots) slot.guarded += slot.param.grad().defined();
+  guarded_++;
+  raw::add_scaled(guard_.skipped, skip, 1);
+}
+
 void Optimizer::step() {
+  settle();
+  run_groups();
+}
+
+void Optimizer::run_groups() {
   NoGradGuard guard;
   PhaseScope phase(Phase::optimizer);
   OpScope op(intern(name()));
@@ -213,19 +268,20 @@ bool Optimizer::set_momentum(double momentum) {
 
 OptimizerState Optimizer::state_dict() const {
   OptimizerState state;
+  const std::int64_t skips = skipped();
   std::size_t index = 0;
   for (std::size_t g = 0; g < groups_.size(); g++) {
     for (const Slot& slot : groups_[g].slots) {
       std::string prefix = concat("state.", index++, ".");
-      state.tensors.emplace(prefix + "step",
-                            scalar_tensor(slot.steps, {.dtype = int64, .role = memory::Role::optimizer}));
+      const std::int64_t steps = slot.guarded > 0 ? slot.steps - skips : slot.steps;
+      state.tensors.emplace(prefix + "step", scalar_tensor(steps, {.dtype = int64, .role = memory::Role::optimizer}));
       for (std::size_t s = 0; s < kMaxStates; s++)
         if (slot.state[s].defined()) state.tensors.emplace(prefix + names_[g].names[s], slot.state[s]);
     }
     const_cast<Optimizer*>(this)->visit_options(
         g, [&](const char* option, double& value) { state.scalars.emplace(concat("group.", g, ".", option), value); });
   }
-  state.scalars.emplace("steps", static_cast<double>(steps_));
+  state.scalars.emplace("steps", static_cast<double>(steps_ - skips));
   return state;
 }
 
@@ -263,11 +319,14 @@ void Optimizer::load_state_dict(const OptimizerState& state) {
     for (Slot& slot : groups_[g].slots) {
       std::string prefix = concat("state.", index++, ".");
       slot.steps = state.tensors.at(prefix + "step").item_int();
+      slot.guarded = 0;
       for (std::size_t s = 0; s < kMaxStates; s++)
         if (slot.state[s].defined()) raw::copy(slot.state[s], state.tensors.at(prefix + names_[g].names[s]));
     }
   }
   steps_ = static_cast<std::int64_t>(steps);
+  guarded_ = 0;
+  if (guard_.skipped.defined()) raw::fill(guard_.skipped, 0);
 }
 
 }  // namespace limpid::optim

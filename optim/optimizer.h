@@ -37,6 +37,9 @@ class Optimizer {
 
   // One update of every parameter that has a gradient; the others and their state stay as they are, as in PyTorch.
   void step();
+  // The same, unless found_inf (f32, one element, on the parameters' device) is not 0: then nothing changes, step counts
+  // included. The device decides; the host learns of it in steps() and state_dict(), which wait for it.
+  void step(const Tensor& found_inf);
   // Drops the gradients (their memory goes back), or fills them with zeros and keeps the memory.
   void zero_grad(bool set_to_none = true);
 
@@ -48,8 +51,8 @@ class Optimizer {
   void set_lr(std::size_t group, double lr);
   // What one-cycle schedules turn: momentum, or beta1 for the Adam family. False when the rule has neither.
   bool set_momentum(double momentum);
-  // Calls of step() so far. A parameter's own count ("state.N.step") is lower when it had no gradient at times.
-  std::int64_t steps() const { return steps_; }
+  // Steps that happened. A parameter's own count ("state.N.step") is lower when it had no gradient at times.
+  std::int64_t steps() const;
 
   OptimizerState state_dict() const;
   // Everything is checked before anything changes. DataError lists missing and unexpected names; ShapeError names both
@@ -62,7 +65,8 @@ class Optimizer {
   struct Slot {
     Tensor param;
     Tensor state[kMaxStates];  // undefined where the rule needs none
-    std::int64_t steps = 0;
+    std::int64_t steps = 0;    // those since the last settle() are counted as if all had happened
+    std::int64_t guarded = 0;  // steps with found_inf since the last settle()
   };
   struct Group {
     std::vector<Slot> slots;
@@ -76,6 +80,9 @@ class Optimizer {
   void add_group(const std::vector<Tensor>& params, const char* const (&states)[kMaxStates]);
   // Updates the given chunks of `group`; all have the same dtype, device and step count (`step` counts from 1).
   virtual void update(std::size_t group, std::span<OptimChunk> chunks, std::int64_t step) = 0;
+  // Whether update() hands guard() to its kernels, so that they skip on the device. If not, step(found_inf) reads it.
+  virtual bool skips_on_device() const { return false; }
+  const StepGuard& guard() const { return guard_; }
   virtual void visit_options(std::size_t group, const OptionVisitor& visit) = 0;
   // Whether the group keeps this state.
   bool has_state(std::size_t group, std::size_t state) const;
@@ -83,13 +90,19 @@ class Optimizer {
   virtual void check_options(std::size_t group) const = 0;
 
  private:
+  void run_groups();
+  // Takes the skipped steps, which the device counts, out of the step counts. Reads back.
+  void settle();
+  std::int64_t skipped() const;  // since the last settle()
   double* find_option(std::size_t group, std::string_view name) const;  // null when the rule has no such option
   struct StateNames {
     const char* names[kMaxStates] = {};
   };
   std::vector<Group> groups_;
   std::vector<StateNames> names_;
-  std::int64_t steps_ = 0;
+  std::int64_t steps_ = 0;    // as Slot::steps
+  std::int64_t guarded_ = 0;  // as Slot::guarded
+  StepGuard guard_;           // `skipped` stays; `found_inf` is there during a step
 };
 
 }  // namespace limpid::optim

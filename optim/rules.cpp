@@ -75,7 +75,8 @@ void SGD::update(std::size_t group, std::span<OptimChunk> chunks, std::int64_t s
                     .dampening = o.dampening,
                     .weight_decay = o.weight_decay,
                     .nesterov = o.nesterov,
-                    .first_step = step == 1});
+                    .step = step,
+                    .guard = guard()});
 }
 
 // ---- Adam, AdamW
@@ -148,7 +149,8 @@ void Adam::update(std::size_t group, std::span<OptimChunk> chunks, std::int64_t 
                      .weight_decay = o.weight_decay,
                      .decoupled = decoupled_,
                      .amsgrad = o.amsgrad,
-                     .step = step});
+                     .step = step,
+                     .guard = guard()});
 }
 
 // ---- RMSprop
@@ -200,7 +202,8 @@ void RMSprop::update(std::size_t group, std::span<OptimChunk> chunks, std::int64
                         .eps = o.eps,
                         .weight_decay = o.weight_decay,
                         .momentum = o.momentum,
-                        .centered = o.centered});
+                        .centered = o.centered,
+                        .guard = guard()});
 }
 
 }  // namespace limpid::optim

@@ -24,6 +24,7 @@ class SGD : public Optimizer {
 
  protected:
   void update(std::size_t group, std::span<OptimChunk> chunks, std::int64_t step) override;
+  bool skips_on_device() const override { return true; }
   void visit_options(std::size_t group, const OptionVisitor& visit) override;
   void check_options(std::size_t group) const override;
 

@@ -51,18 +51,28 @@ struct LossDesc {
 struct OptimChunk {
   Tensor param, grad, state0, state1, state2;
 };
+// Mixed precision decides on the device whether a step happens: it changes nothing when found_inf (f32, one element) is
+// not 0. `skipped` (i64, one element): earlier steps that did not happen and that the args' `step` counts all the same.
+// Both undefined: a step as any other.
+struct StepGuard {
+  Tensor found_inf, skipped;
+};
 struct SgdArgs {
   double lr, momentum, dampening, weight_decay;
-  bool nesterov, first_step;
+  bool nesterov;
+  std::int64_t step;  // from 1; the first one fills the momentum buffer
+  StepGuard guard = {};
 };
 struct AdamArgs {
   double lr, beta1, beta2, eps, weight_decay;
   bool decoupled, amsgrad;  // decoupled = AdamW
   std::int64_t step;        // from 1
+  StepGuard guard = {};
 };
 struct RmspropArgs {
   double lr, alpha, eps, weight_decay, momentum;
   bool centered;
+  StepGuard guard = {};
 };
 
 struct Kernels {
@@ -160,6 +170,14 @@ struct Kernels {
   void (*rmsprop)(std::span<OptimChunk> chunks, const RmspropArgs& args);
   double (*sum_of_squares)(std::span<const Tensor> tensors);  // f64 accumulation; reads back
   void (*scale)(std::span<Tensor> tensors, double factor);
+
+  // ---- loss scaling; scale, inv_scale, found_inf: f32, growth_tracker: i32, one element each. No reading back.
+  // Dense gradients, in place: x = x * inv_scale, x itself for 1. found_inf = 1 when an element was not finite before.
+  void (*amp_unscale)(std::span<Tensor> grads, Tensor& found_inf, const Tensor& inv_scale);
+  // found_inf not 0: scale *= backoff, tracker = 0. Else the tracker counts; at `interval` it becomes 0 and
+  // scale *= growth, unless that overflows. Products in f64, rounded once.
+  void (*amp_update)(Tensor& scale, Tensor& growth_tracker, const Tensor& found_inf, double growth, double backoff,
+                     std::int64_t interval);
 };
 
 // The table of a device. DeviceError when this build has none.

@@ -24,7 +24,6 @@ struct OpRow {
   std::string name;
   bool differentiable = true;
   std::vector<OpSample> samples;
-  bool half_precision = true;  // runs in f16 and bf16 too
   double tolerance = 1e-12;    // relative, float64
 };
 

@@ -1,8 +1,12 @@
 // Norm, pooling, optimizer and elementwise kernels of the CPU against plain loops in double: odd sizes, guards, and the
 // same bits for 1, 2 and 3 threads.
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
+#include <hwy/targets.h>
+
+#include <limpid/tensor/cpu/half_loops.h>
 #include <limpid/tensor/cpu/math_kernels.h>
 #include <limpid/tensor/cpu/norm.h>
 #include <limpid/tensor/cpu/optim.h>
@@ -604,4 +608,52 @@ TEST_CASE("layout changes move every element") {
       CHECK(same_bits(back, x));
     }
   }
+}
+
+namespace {
+
+// Bit for bit the scalar conversions of tensor/half.h, on every 16-bit pattern and on floats around every rounding boundary.
+template <class T>
+void check_conversions() {
+  std::vector<T> all(65536);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].bits = static_cast<std::uint16_t>(i);
+  std::vector<float> wide(all.size());
+  convert_run(65536, all.data(), wide.data());
+  std::size_t wrong = 0;
+  std::vector<float> numbers;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const float expected = all[i];
+    wrong += std::isnan(expected) ? !std::isnan(wide[i]) : std::memcmp(&expected, &wide[i], 4) != 0;
+    if (!std::isfinite(expected)) continue;
+    T next = all[i];
+    next.bits++;
+    const float middle = 0.5f * (expected + static_cast<float>(next));
+    for (float f : {expected, std::nextafter(middle, 0.0f), middle, std::nextafter(middle, 2 * middle)}) numbers.push_back(f);
+  }
+  for (float f : {INFINITY, -INFINITY, NAN, 65519.0f, 65520.0f, 1e30f, 1e-30f, 3.4e38f, 1e-45f}) numbers.push_back(f);
+  std::vector<T> narrow(numbers.size());
+  convert_run(static_cast<std::int64_t>(numbers.size()), numbers.data(), narrow.data());
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const T expected(numbers[i]);
+    wrong += std::isnan(numbers[i]) ? !std::isnan(static_cast<float>(narrow[i])) : expected.bits != narrow[i].bits;
+  }
+  CHECK(wrong == 0);
+  // Odd lengths touch nothing behind the end.
+  for (std::int64_t n : {0, 1, 7, 17, 33}) {
+    std::vector<T> out(40, T(1.0f));
+    convert_run(n, numbers.data() + 100, out.data());
+    for (std::size_t i = at(n); i < out.size(); ++i) wrong += static_cast<float>(out[i]) != 1.0f;
+  }
+  CHECK(wrong == 0);
+}
+
+}  // namespace
+
+TEST_CASE("16-bit conversions in vectors are the scalar ones, also in the build's baseline") {
+  for (bool baseline : {false, true}) {
+    hwy::DisableTargets(baseline ? HWY_AVX2 | HWY_AVX3 : 0);
+    check_conversions<limpid::Half>();
+    check_conversions<limpid::BFloat16>();
+  }
+  hwy::DisableTargets(0);
 }

@@ -66,6 +66,25 @@ TEST_CASE("convolution in 16 bits") {
   });
 }
 
+TEST_CASE("16-bit convolutions in several pieces of images, and of none") {
+  // 100 KiB of f32 an image: pieces of ten and a rest; direct, Winograd and depthwise.
+  for (Conv2dDesc d : {Conv2dDesc{.n = 23, .c = 8, .h = 40, .w = 40, .k = 8, .r = 5, .s = 5, .pad_h = 2, .pad_w = 2},
+                       Conv2dDesc{.n = 13, .c = 16, .h = 28, .w = 28, .k = 16, .r = 3, .s = 3, .pad_h = 1, .pad_w = 1},
+                       Conv2dDesc{.n = 23, .c = 8, .h = 40, .w = 40, .k = 8, .r = 3, .s = 3, .pad_h = 1, .pad_w = 1, .groups = 8},
+                       Conv2dDesc{.n = 0, .c = 16, .h = 28, .w = 28, .k = 16, .r = 3, .s = 3, .pad_h = 1, .pad_w = 1}}) {
+    Shape x{d.n, d.c, d.h, d.w}, w{d.k, d.c / d.groups, d.r, d.s}, y{d.n, d.k, d.oh(), d.ow()};
+    compare_dtypes("conv2d", {{x, kLast}, {w, kPlain}, {{d.k}, kPlain}, {y, kLast}}, -1, 1, [&](const Inputs& in) {
+      Conv2dDesc desc = d;
+      desc.dtype = in[0].dtype();
+      return Inputs{raw::conv2d(desc, in[0], in[1], in[2]), raw::conv2d_backward_input(desc, in[3], in[1]),
+                    raw::conv2d_backward_weight(desc, in[0], in[3])};
+    });
+  }
+  Conv2dDesc large{.dtype = bfloat16, .n = 256, .c = 16, .h = 32, .w = 32, .k = 16, .r = 3, .s = 3, .pad_h = 1, .pad_w = 1};
+  for (Conv2dPass pass : {Conv2dPass::forward, Conv2dPass::backward_input, Conv2dPass::backward_weight})
+    CHECK(table().plan_conv2d(pass, large).workspace_bytes < 8u << 20);  // the images alone are 32 MiB in f32
+}
+
 TEST_CASE("pooling in 16 bits, with indices") {
   Pool2dDesc d{.n = 2, .c = 3, .h = 7, .w = 6, .oh = 4, .ow = 3, .kernel_h = 3, .kernel_w = 2, .stride_h = 2, .stride_w = 2,
                .pad_h = 1, .pad_w = 0};
@@ -88,7 +107,8 @@ TEST_CASE("pooling in 16 bits, with indices") {
 }
 
 TEST_CASE("batch norm in 16 bits") {
-  compare_dtypes("batch_norm", {{{77, 5}, kPlain}, {{5}, kPlain}, {{5}, kPlain}, {{77, 5}, kPlain}}, 0.5, 2,
+  for (Shape rows : {Shape{77, 5}, Shape{6000, 100}})  // the latter in three pieces and two strips
+  compare_dtypes("batch_norm", {{rows, kPlain}, {{rows[1]}, kPlain}, {{rows[1]}, kPlain}, {rows, kPlain}}, 0.5, 2,
                  [&](const Inputs& in) {
                    raw::BatchStatistics s = raw::batch_norm_statistics(in[0], 1e-5);
                    Tensor y = raw::batch_norm_apply(in[0], s.mean, s.invstd, in[1], in[2]);

@@ -2,12 +2,10 @@
 
 #include <cmath>
 
-#include <limpid/autograd/grad_mode.h>
 #include <limpid/base/error.h>
 #include <limpid/base/scope.h>
 #include <limpid/optim/clip_grad.h>
 #include <limpid/tensor/creation.h>
-#include <limpid/tensor/kernels.h>
 
 namespace limpid::train {
 namespace {
@@ -17,25 +15,18 @@ void check_count(double count) {
                "[accumulator] a micro-batch counts a finite number >= 0, got ", count);
 }
 
-// grad *= factor for all of them, one kernel call a dtype.
-void scale_gradients(const std::vector<Tensor>& parameters, double factor) {
-  NoGradGuard guard;
-  for (DType dtype : {DType::float64, DType::float32, DType::float16, DType::bfloat16}) {
-    std::vector<Tensor> grads;
-    for (const Tensor& p : parameters)
-      if (Tensor grad = p.grad(); grad.defined() && grad.dtype() == dtype) grads.push_back(std::move(grad));
-    if (!grads.empty()) kernels_for(grads[0].device()).scale(grads, factor);
-  }
-}
-
 }  // namespace
 
-Accumulator::Accumulator(optim::Optimizer& optimizer) : optimizer_(optimizer), parameters_(optimizer.parameters()) {}
+Accumulator::Accumulator(optim::Optimizer& optimizer, optim::GradScaler* scaler)
+    : optimizer_(optimizer), scaler_(scaler), parameters_(optimizer.parameters()) {
+  if (scaler_) scaler_->prepare(parameters_[0].device());
+}
 
 void Accumulator::begin(double expected) {
   LIMPID_CHECK(expected >= 0 && std::isfinite(expected), ArgumentError,
                "[accumulator] the expected count is a finite number >= 0, got ", expected);
   optimizer_.zero_grad();
+  if (scaler_) scaler_->abandon();
   expected_ = expected;
   count_ = 0;
   micro_batches_ = 0;
@@ -46,7 +37,9 @@ void Accumulator::backward(const Tensor& loss, double seed, double count) {
   LIMPID_CHECK(loss.defined() && loss.numel() == 1, ShapeError, "[accumulator] a loss has one element, got ", loss);
   {
     PhaseScope phase(Phase::backward);
-    loss.backward(full(loss.shape(), seed, {.dtype = loss.dtype(), .device = loss.device(), .role = memory::Role::temp}));
+    Tensor gradient = full(loss.shape(), seed, {.dtype = loss.dtype(), .device = loss.device(), .role = memory::Role::temp});
+    if (scaler_) gradient = scaler_->scale(gradient);
+    loss.backward(gradient);
   }
   count_ += count;
   micro_batches_++;
@@ -68,15 +61,26 @@ void Accumulator::add_mean(const Tensor& mean, double count) {
 AccumulatedStep Accumulator::step(double clip) {
   LIMPID_CHECK(count_ > 0, ArgumentError, "[accumulator] a step needs something counted, got a count of ", count_,
                " after ", micro_batches_, " micro-batches");
-  AccumulatedStep result{.count = count_, .micro_batches = micro_batches_, .grad_norm = {}, .clip_coefficient = 1};
+  AccumulatedStep result;
+  result.count = count_;
+  result.micro_batches = micro_batches_;
   PhaseScope phase(Phase::optimizer);
+  if (scaler_) {
+    result.scale = scaler_->get_scale();
+    scaler_->unscale_(optimizer_);
+  }
   const double correction = expected_ > 0 ? expected_ / count_ : 1 / count_;
-  if (correction != 1) scale_gradients(parameters_, correction);
+  if (correction != 1) optim::scale_grad_(parameters_, correction);
   if (clip > 0) {
     result.grad_norm = optim::clip_grad_norm_(parameters_, clip);
     result.clip_coefficient = optim::clip_coefficient(*result.grad_norm, clip);
   }
-  optimizer_.step();
+  if (scaler_) {
+    result.ticket = scaler_->step(optimizer_);
+    scaler_->update();
+  } else {
+    optimizer_.step();
+  }
   open_ = false;
   return result;
 }

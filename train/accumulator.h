@@ -14,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include <limpid/optim/grad_scaler.h>
 #include <limpid/optim/optimizer.h>
 
 namespace limpid::train {
@@ -23,11 +24,15 @@ struct AccumulatedStep {
   std::int64_t micro_batches = 0;
   std::optional<double> grad_norm;  // L2 norm of the gradient before clipping; only with clipping
   double clip_coefficient = 1;      // what the gradient was multiplied by
+  double scale = 1;                 // of the loss, undone before clipping
+  optim::StepTicket ticket;         // whether the optimizer stepped
 };
 
 class Accumulator {
  public:
-  explicit Accumulator(optim::Optimizer& optimizer);
+  // With a scaler, every backward starts from its scale, one for the whole window; step() undoes it before it clips, and
+  // a window with a gradient that is not finite changes nothing.
+  explicit Accumulator(optim::Optimizer& optimizer, optim::GradScaler* scaler = nullptr);
 
   // Drops the gradients and opens a window. `expected`: what the window will count in all, when it is known beforehand:
   // every backward then starts from 1/expected and no pass over the gradients follows. 0: not known. A window that
@@ -48,6 +53,7 @@ class Accumulator {
  private:
   void backward(const Tensor& loss, double seed, double count);
   optim::Optimizer& optimizer_;
+  optim::GradScaler* scaler_;
   std::vector<Tensor> parameters_;
   double expected_ = 0, count_ = 0;
   std::int64_t micro_batches_ = 0;

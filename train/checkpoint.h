@@ -34,6 +34,7 @@ struct RunState {
   data::LoaderState loader;                                  // the next batch
   std::uint64_t generator_seed = 0, generator_position = 0;  // default_generator()
   std::map<std::string, double> scheduler;
+  std::map<std::string, double> scaler;  // empty without a loss scale
   // The present epoch so far.
   double epoch_loss = 0;  // sum over samples
   std::int64_t epoch_correct = 0, epoch_samples = 0;

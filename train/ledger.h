@@ -42,7 +42,7 @@ struct LedgerStep {
   double loss_sum = 0;  // over the samples
   bool applied = true;  // false: the step was skipped, `skipped` says why
   std::string skipped;
-  std::string precision = "f32";        // of the forward pass
+  std::string precision = "fp32";       // of the forward pass
   double scale = 1;                     // of the loss
   std::string found_inf;                // layer of the first gradient or result that is no finite number
   std::int64_t found_inf_micro = -1;    // and its micro-batch

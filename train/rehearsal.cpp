@@ -11,6 +11,7 @@
 #include <limpid/optim/optimizer.h>
 #include <limpid/tensor/random.h>
 #include <limpid/tensor/workspace_cap.h>
+#include <limpid/train/amp.h>
 #include <limpid/train/evaluate.h>
 #include <limpid/train/step.h>
 
@@ -194,7 +195,10 @@ RehearsalResult rehearse(const RehearsalSettings& s, memory::Allocator& pool, me
 
   model->name_tree();
   const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(s.train, model->parameters());
-  Step training(*model, *optimizer, {.label_smoothing = s.train.label_smoothing, .clip = s.train.clip});
+  std::unique_ptr<optim::GradScaler> scaler;
+  if (needs_scaler(s.train.amp)) scaler = std::make_unique<optim::GradScaler>();
+  Step training(*model, *optimizer,
+                {.label_smoothing = s.train.label_smoothing, .precision = s.train.amp, .clip = s.train.clip}, scaler.get());
   model->train();
 
   if (validation && s.evaluate_first) evaluate(*model, *validation, s.train.classes);

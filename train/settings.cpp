@@ -42,6 +42,7 @@ void visit_settings(Settings& s, Visit&& visit) {
   visit("weight_decay", s.weight_decay, kNumbers);
   visit("schedule", s.schedule, kNumbers);
   visit("warmup", s.warmup, kNumbers);
+  visit("amp", s.amp, kNumbers);
   visit("clip", s.clip, kNumbers);
   visit("label_smoothing", s.label_smoothing, kNumbers);
   visit("seed", s.seed, kNumbers);
@@ -115,6 +116,8 @@ void check(const TrainSettings& s) {
                "[train] schedule is one of constant, cosine, step, exponential, onecycle; got ", s.schedule);
   LIMPID_CHECK(s.momentum == 0 || one_of(s.optimizer, {"sgd", "rmsprop"}), ArgumentError,
                "[train] momentum belongs to sgd and rmsprop, the optimizer is ", s.optimizer);
+  LIMPID_CHECK(one_of(s.amp, {"fp32", "bf16", "fp16"}), ArgumentError, "[train] amp is one of fp32, bf16, fp16; got ",
+               s.amp);
   LIMPID_CHECK(s.device == "cpu", ArgumentError, "[train] this build computes on the device cpu, got ", s.device);
   memory::policy_named(s.policy);
   const memory::AllocatorSettings knobs = memory::parse_allocator_settings(s.alloc_conf);

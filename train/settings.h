@@ -36,6 +36,7 @@ struct TrainSettings {
   double weight_decay = 0;            // adamw: decoupled; the others: added to the gradient
   std::string schedule = "constant";  // constant, cosine, step, exponential, onecycle
   std::int64_t warmup = 0;            // steps of linear warmup from 0
+  std::string amp = "fp32";           // precision of the forward pass: fp32, bf16, or fp16 with a loss scale (amp.h)
   double clip = 0;                    // L2 norm of all gradients together; 0 = off
   double label_smoothing = 0;
   std::uint64_t seed = 0;

@@ -130,6 +130,7 @@ Json to_json(const RunState& s) {
   json["loader_seed"] = s.loader.seed;
   json["generator"] = {{"seed", s.generator_seed}, {"position", s.generator_position}};
   json["scheduler"] = numbers(s.scheduler);
+  json["scaler"] = numbers(s.scaler);
   json["epoch_so_far"] = {{"loss_sum", number(s.epoch_loss)},
                           {"correct", s.epoch_correct},
                           {"samples", s.epoch_samples},
@@ -165,6 +166,7 @@ RunState state_from_json(const Json& json) {
   s.generator_seed = read<std::uint64_t>(generator, "seed");
   read_value(entry(generator, "position"), "generator.position", s.generator_position);
   for (const auto& [name, value] : entry(json, "scheduler").items()) read_value(value, name, s.scheduler[name]);
+  for (const auto& [name, value] : entry(json, "scaler").items()) read_value(value, name, s.scaler[name]);
   const Json& epoch = entry(json, "epoch_so_far");
   s.epoch_loss = read<double>(epoch, "loss_sum");
   s.epoch_correct = count(epoch, "correct");

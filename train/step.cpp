@@ -11,6 +11,8 @@
 #include <limpid/memory/allocator.h>
 #include <limpid/tensor/raw.h>
 #include <limpid/tensor/storage.h>
+#include <limpid/train/amp.h>
+#include <limpid/train/amp_ledger.h>
 #include <limpid/train/evaluate.h>
 #include <limpid/train/memory_report.h>
 
@@ -41,8 +43,9 @@ void save_buffers_of(DType dtype, const std::vector<Tensor>& buffers, std::vecto
 
 }  // namespace
 
-Step::Step(nn::Module& model, optim::Optimizer& optimizer, StepOptions options)
-    : model_(model), accumulator_(optimizer), options_(std::move(options)) {
+Step::Step(nn::Module& model, optim::Optimizer& optimizer, StepOptions options, optim::GradScaler* scaler)
+    : model_(model), accumulator_(optimizer, scaler), options_(std::move(options)), scaler_(scaler) {
+  autocast_for(options_.precision);  // the name is checked
   LIMPID_CHECK(!options_.retry || options_.load, ArgumentError,
                "[step] a retry must be able to load the samples again: options.load is empty");
   for (const auto& [name, buffer] : model.named_buffers()) buffers_.push_back(buffer);
@@ -75,6 +78,7 @@ void Step::begin(std::int64_t step, std::int64_t samples) {
   random_ = random_state();
   generator_seed_ = default_generator().seed();
   generator_position_ = default_generator().position();
+  scale_before_ = scaler_ ? scaler_->get_scale() : 1;
   open();
 }
 
@@ -107,6 +111,7 @@ void Step::compute_piece(const Tensor& x, const Tensor& y) {
   Tensor logits, loss;
   {
     PhaseScope phase(Phase::forward);
+    const Autocast amp(autocast_for(options_.precision));
     logits = model_(x);
     loss = cross_entropy(logits, y, {.label_smoothing = options_.label_smoothing});
   }
@@ -115,8 +120,8 @@ void Step::compute_piece(const Tensor& x, const Tensor& y) {
     accumulator_.add_mean(loss, static_cast<double>(record.samples));
     if (!weights.rows().empty()) {
       const auto [least, most] = std::minmax_element(weights.rows().begin(), weights.rows().end());
-      record.weight_min = *least;
-      record.weight_max = *most;
+      record.weight_min = *least / scale_before_;
+      record.weight_max = *most / scale_before_;
     }
   }
   record.loss_sum = loss.item() * static_cast<double>(record.samples);
@@ -155,19 +160,22 @@ bool Step::prepare_retry(const memory::OutOfMemoryError& error) {
   return true;
 }
 
+void Step::recompute(std::int64_t largest) {
+  for (const Part& part : parts_) {
+    const auto samples = static_cast<std::int64_t>(part.ids.size());
+    auto first = part.ids.begin();
+    for (std::int64_t size : data::micro_batch_sizes(samples, largest > 0 ? largest : samples)) {
+      compute(options_.load({first, first + size}, part.epoch));
+      first += size;
+    }
+  }
+}
+
 template <class Attempt>
 void Step::with_retries(Attempt&& attempt) {
   for (bool again = false;; again = true) {
     try {
-      if (again) {
-        for (const Part& part : parts_) {
-          auto first = part.ids.begin();
-          for (std::int64_t size : data::micro_batch_sizes(static_cast<std::int64_t>(part.ids.size()), limit_)) {
-            compute(options_.load({first, first + size}, part.epoch));
-            first += size;
-          }
-        }
-      }
+      if (again) recompute(limit_);
       return attempt();
     } catch (const memory::OutOfMemoryError& error) {
       if (!prepare_retry(error)) throw;
@@ -176,6 +184,27 @@ void Step::with_retries(Attempt&& attempt) {
       throw;
     }
   }
+}
+
+// The skipped step once more, from the same state and so with the same values, and somebody watching. Only then is every
+// tensor read, so that other steps pay nothing.
+void Step::find_non_finite() {
+  StepOutcome outcome = std::move(outcome_);
+  AmpLedger ledger({.find_non_finite = true, .count_underflow = false});
+  try {
+    const WatchScope watch(&ledger);
+    undo();
+    recompute(limit_);
+  } catch (const memory::OutOfMemoryError&) {
+    // The place stays unknown; the step was taken back all the same.
+  }
+  undo();
+  outcome_ = std::move(outcome);
+  if (ledger.non_finite().empty()) return;
+  const NonFinite& first = ledger.non_finite().front();
+  outcome_.found_inf_layer = first.layer;
+  outcome_.found_inf_micro_batch = first.micro_batch;
+  outcome_.found_inf_what = to_string(first);
 }
 
 void Step::add(const data::Batch& batch) {
@@ -188,6 +217,11 @@ void Step::add(const data::Batch& batch) {
 StepOutcome Step::finish() {
   LIMPID_CHECK(done_ == samples_, ArgumentError, "[step] the step has ", samples_, " samples, got ", done_);
   with_retries([&] { outcome_.update = accumulator_.step(options_.clip); });
+  outcome_.applied = outcome_.update.ticket.stepped();
+  if (!outcome_.applied) {
+    if (options_.load) find_non_finite();
+    copy_buffers(true);
+  }
   set_micro_batch(0);
   return std::move(outcome_);
 }

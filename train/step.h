@@ -44,10 +44,15 @@ struct StepOutcome {
   std::vector<MicroBatchRecord> micro_batches;
   AccumulatedStep update;
   std::vector<OomRetry> retries;
+  bool applied = true;  // false: a gradient was not finite, and nothing changed, running statistics included
+  // Then, if the samples could be loaded again: where the first value that is not finite came from.
+  std::string found_inf_layer, found_inf_what;  // "conv2"; "gradient 1 of conv2d"
+  std::int64_t found_inf_micro_batch = -1;
 };
 
 struct StepOptions {
   double label_smoothing = 0;
+  std::string precision = "fp32";  // of the forward pass: fp32, bf16, fp16 (amp.h)
   double clip = 0;  // L2 norm of all gradients together; 0 = off
   // Makes the step again with smaller micro-batches when the memory runs out, as long as there is a smaller one. Needs
   // `load`.
@@ -59,7 +64,8 @@ struct StepOptions {
 class Step {
  public:
   // Allocates a copy of the model's buffers (running statistics), which a failed step is undone with.
-  Step(nn::Module& model, optim::Optimizer& optimizer, StepOptions options = {});
+  // `scaler`: null, or what scales the loss; it must outlive the step.
+  Step(nn::Module& model, optim::Optimizer& optimizer, StepOptions options = {}, optim::GradScaler* scaler = nullptr);
 
   // Opens step number `step` over `samples` samples: drops the gradients of the last one, and remembers.
   void begin(std::int64_t step, std::int64_t samples);
@@ -88,13 +94,17 @@ class Step {
   template <class Attempt>
   void with_retries(Attempt&& attempt);
   void copy_buffers(bool back);
+  void recompute(std::int64_t largest);  // the parts added so far, loaded again
+  void find_non_finite();
 
   nn::Module& model_;
   Accumulator accumulator_;
   StepOptions options_;
   std::vector<Tensor> buffers_;        // of the model
   std::vector<Tensor> saved_buffers_;  // views into one allocation a dtype
+  optim::GradScaler* scaler_;
   std::int64_t limit_ = 0;
+  double scale_before_ = 1;  // of the loss, in this step
 
   std::int64_t step_ = 0, samples_ = 0, done_ = 0;
   std::int64_t largest_piece_ = 0;

@@ -13,6 +13,7 @@
 #include <limpid/tensor/cpu/parallel.h>
 #include <limpid/tensor/random.h>
 #include <limpid/tensor/workspace_cap.h>
+#include <limpid/train/amp.h>
 #include <limpid/train/ledger.h>
 #include <limpid/train/machine.h>
 #include <limpid/train/rehearsal.h>
@@ -69,12 +70,15 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, Start start, TrainObs
 
   parts_.model->name_tree();
   optimizer_ = make_optimizer(settings_, parts_.model->parameters());
+  if (needs_scaler(settings_.amp)) scaler_ = std::make_unique<optim::GradScaler>();
   step_ = std::make_unique<Step>(
       *parts_.model, *optimizer_,
       StepOptions{.label_smoothing = settings_.label_smoothing,
+                  .precision = settings_.amp,
                   .clip = settings_.clip,
                   .retry = settings_.on_oom == "retry",
-                  .load = [this](const std::vector<std::int64_t>& ids, std::int64_t epoch) { return loader_->load(ids, epoch); }});
+                  .load = [this](const std::vector<std::int64_t>& ids, std::int64_t epoch) { return loader_->load(ids, epoch); }},
+      scaler_.get());
   steps_an_epoch_ = loader_->plan(0).steps();
   LIMPID_CHECK(!__builtin_mul_overflow(steps_an_epoch_, settings_.epochs, &total_steps_), ArgumentError,
                "[train] ", settings_.epochs, " epochs of ", steps_an_epoch_, " steps are more than can be counted");
@@ -149,6 +153,7 @@ void Trainer::restore(const Checkpoint& checkpoint) {
   try {
     optimizer_->load_state_dict(checkpoint.optimizer);
     scheduler_->load_state_dict(saved.scheduler);
+    if (scaler_) scaler_->load_state_dict(saved.scaler);
   } catch (const memory::OutOfMemoryError&) {
     throw;
   } catch (const Error& error) {
@@ -191,16 +196,20 @@ StepRecord Trainer::finish_step(const data::Batch& last) {
   record.accuracy = static_cast<double>(outcome.correct) / static_cast<double>(record.samples);
   record.micro_batches = static_cast<std::int64_t>(outcome.micro_batches.size());
   record.retries = static_cast<std::int64_t>(outcome.retries.size());
+  record.applied = outcome.applied;
+  record.scale = outcome.update.scale;
   for (const OomRetry& retry : outcome.retries) observer_->on_retry(record.step, retry);
+  if (!record.applied) observer_->on_skip(record, outcome.found_inf_what);
   write_ledger(record, outcome);
   state_.step++;
+  state_.samples += record.samples;
+  state_.micro_batch_limit = step_->micro_batch_limit();
+  if (!record.applied) return record;  // neither the schedule nor the epoch's means know of it
   // The schedule has no value after the last step.
   if (state_.step < total_steps_) scheduler_->step();
   state_.epoch_correct += outcome.correct;
   state_.epoch_loss += record.loss * static_cast<double>(record.samples);
   state_.epoch_samples += record.samples;
-  state_.samples += record.samples;
-  state_.micro_batch_limit = step_->micro_batch_limit();
   return record;
 }
 
@@ -215,12 +224,20 @@ void Trainer::write_ledger(const StepRecord& record, const StepOutcome& outcome)
   entry.micro_batches = outcome.micro_batches;
   entry.count = outcome.update.count;
   entry.loss_sum = outcome.loss_sum;
+  entry.applied = outcome.applied;
+  entry.precision = settings_.amp;
+  entry.scale = outcome.update.scale;
+  entry.found_inf = outcome.found_inf_layer;
+  entry.found_inf_micro = outcome.found_inf_micro_batch;
+  if (!outcome.applied) {
+    entry.skipped = outcome.found_inf_what.empty() ? "a gradient was not finite" : outcome.found_inf_what;
+  }
   entry.grad_norm = outcome.update.grad_norm;
   entry.clip_coefficient = outcome.update.clip_coefficient;
   entry.lr = record.lr;
   entry.schedule_position = scheduler_->count();
   entry.weight_decay_factor = settings_.optimizer == "adamw" ? 1 - record.lr * settings_.weight_decay : 1;
-  entry.bn_updates = step_->buffers() > 0 ? record.micro_batches : 0;
+  entry.bn_updates = step_->buffers() > 0 && outcome.applied ? record.micro_batches : 0;
   entry.rng_seed = random_context().seed;
   entry.rng_step = static_cast<std::uint64_t>(record.step);
   entry.retries = outcome.retries;
@@ -237,6 +254,8 @@ void Trainer::log_step(const StepRecord& r) {
                                        {"samples", r.samples},
                                        {"micro_batches", r.micro_batches},
                                        {"retries", r.retries},
+                                       {"applied", r.applied},
+                                       {"scale", r.scale},
                                        {"seconds", r.seconds},
                                        {"allocated_bytes", r.allocated_bytes},
                                        {"reserved_bytes", r.reserved_bytes}};
@@ -295,6 +314,7 @@ void Trainer::save(bool best) {
   state_.generator_seed = default_generator().seed();
   state_.generator_position = default_generator().position();
   state_.scheduler = scheduler_->state_dict();
+  if (scaler_) state_.scaler = scaler_->state_dict();
   saved_folder_ = store_->save(model(), *optimizer_, state_, parts_.card, settings_, best);
   saved_step_ = state_.step;
   observer_->on_checkpoint(saved_folder_);

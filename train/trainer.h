@@ -33,6 +33,8 @@ struct StepRecord {
   double accuracy = 0;                // of the batch, in [0, 1]
   double lr = 0;                      // that the step was made with
   std::int64_t micro_batches = 1;     // as computed
+  bool applied = true;                // false: a gradient was not finite, and the step was skipped
+  double scale = 1;                   // of the loss
   std::int64_t retries = 0;           // attempts that ran out of memory and were taken back
   double seconds = 0;                 // waiting for the batch included
   std::uint64_t allocated_bytes = 0;  // compute pool, after the step
@@ -67,6 +69,8 @@ class TrainObserver {
   virtual void on_epoch(const EpochRecord&) {}
   virtual void on_checkpoint(const std::string& /*folder*/) {}
   virtual void on_leak(const memory::LeakReport&) {}
+  // A step that changed nothing, and where the value came from: "step 3, micro-batch 1: ...", or why that is unknown.
+  virtual void on_skip(const StepRecord&, const std::string& /*what*/) {}
   virtual void on_retry(std::int64_t /*step*/, const OomRetry&) {}
   virtual void on_evaluation(const char* /*what*/, std::int64_t /*done*/, std::int64_t /*total*/) {}
 };
@@ -132,6 +136,7 @@ class Trainer {
   std::unique_ptr<data::DataLoader> loader_, validation_loader_, test_loader_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<optim::Scheduler> scheduler_;
+  std::unique_ptr<optim::GradScaler> scaler_;  // null without a loss scale
   std::unique_ptr<Step> step_;
   std::vector<std::int64_t> step_ids_;  // of the step under way, in order
   std::uint64_t step_input_ = 0;        // bytes, of its largest micro-batch so far

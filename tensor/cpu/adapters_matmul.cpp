@@ -39,6 +39,10 @@ void widen(float* to, const T* from, std::int64_t batches, std::int64_t batch_st
                   [&](std::int64_t begin, std::int64_t end) {
                     for (std::int64_t i = begin; i < end; i++) {
                       const T* row = from + i / rows * batch_step + i % rows * row_step;
+                      if (col_step == 1) {
+                        convert_run(cols, row, to + i * cols);
+                        continue;
+                      }
                       for (std::int64_t j = 0; j < cols; j++) to[i * cols + j] = static_cast<float>(row[j * col_step]);
                     }
                   });

@@ -88,21 +88,31 @@ void run(std::span<OptimChunk> chunks, Step step) {
   }
 }
 
+bool is_called_off(const StepGuard& guard) { return guard.found_inf.defined() && *guard.found_inf.data<float>() != 0; }
+
+// The number of a step among those that happened.
+std::int64_t happened(std::int64_t step, const StepGuard& guard) {
+  return guard.skipped.defined() ? step - *guard.skipped.data<std::int64_t>() : step;
+}
+
 }  // namespace
 
 void sgd(std::span<OptimChunk> chunks, const SgdArgs& a) {
+  if (is_called_off(a.guard)) return;
   SgdStep s{.lr = a.lr, .momentum = a.momentum, .dampening = a.dampening, .weight_decay = a.weight_decay,
-            .nesterov = a.nesterov, .first_step = a.first_step};
+            .nesterov = a.nesterov, .first_step = happened(a.step, a.guard) == 1};
   run(chunks, [&]<class T>(std::span<const Chunk<T>> table) { sgd_step<T>(table, s); });
 }
 
 void adam(std::span<OptimChunk> chunks, const AdamArgs& a) {
+  if (is_called_off(a.guard)) return;
   AdamStep s{.lr = a.lr, .beta1 = a.beta1, .beta2 = a.beta2, .eps = a.eps, .weight_decay = a.weight_decay,
-             .decoupled = a.decoupled, .amsgrad = a.amsgrad, .step = a.step};
+             .decoupled = a.decoupled, .amsgrad = a.amsgrad, .step = happened(a.step, a.guard)};
   run(chunks, [&]<class T>(std::span<const Chunk<T>> table) { adam_step<T>(table, s); });
 }
 
 void rmsprop(std::span<OptimChunk> chunks, const RmspropArgs& a) {
+  if (is_called_off(a.guard)) return;
   RmspropStep s{.lr = a.lr, .alpha = a.alpha, .eps = a.eps, .weight_decay = a.weight_decay, .momentum = a.momentum,
                 .centered = a.centered};
   run(chunks, [&]<class T>(std::span<const Chunk<T>> table) { rmsprop_step<T>(table, s); });

@@ -1,4 +1,4 @@
-// Pooling from tensors to the kernels of pool.h; 16-bit floats by plain loops here, without copies.
+// Pooling from tensors to the kernels of pool.h; 16-bit floats by plain loops here, a strip of channels at a time.
 #include <algorithm>
 
 #include <limpid/tensor/cpu/convert.h>
@@ -31,30 +31,52 @@ Range adaptive_window(std::int64_t i, std::int64_t extent, std::int64_t outputs)
   return {i * extent / outputs, ((i + 1) * extent + outputs - 1) / outputs};
 }
 
+// The outputs whose window has input i: the inverse of the two functions above.
+Range outputs_with(std::int64_t i, std::int64_t stride, std::int64_t pad, std::int64_t kernel, std::int64_t outputs) {
+  const std::int64_t first = i + pad - kernel;
+  return {first < 0 ? 0 : first / stride + 1, std::min(outputs, (i + pad) / stride + 1)};
+}
+Range adaptive_outputs_with(std::int64_t i, std::int64_t extent, std::int64_t outputs) {
+  return {i * outputs / extent, ((i + 1) * outputs + extent - 1) / extent};
+}
+
+constexpr std::int64_t kStrip = 64;
+
+// strip(first channel, channels)
+template <class Strip>
+void for_strips(std::int64_t channels, Strip strip) {
+  for (std::int64_t c = 0; c < channels; c += kStrip) strip(c, std::min(kStrip, channels - c));
+}
+
 template <class T>
 void max_forward(const Pool2dDesc& d, const T* x, T* y, std::int32_t* indices) {
   parallel_for(d.n * d.oh, [&](std::int64_t row) {
     const T* image = x + row / d.oh * d.h * d.w * d.c;
     const std::int64_t oh = row % d.oh;
     for (std::int64_t ow = 0; ow < d.ow; ow++) {
-      for (std::int64_t c = 0; c < d.c; c++) {
-        float best = 0;
-        std::int64_t at = -1;
+      for_strips(d.c, [&](std::int64_t c, std::int64_t n) {
+        float best[kStrip] = {}, value[kStrip];
+        std::int32_t at[kStrip];
+        std::fill(at, at + n, -1);
+        bool first = true;
         for (std::int64_t r = 0; r < d.kernel_h; r++) {
           for (std::int64_t s = 0; s < d.kernel_w; s++) {
             std::int64_t ih = oh * d.stride_h - d.pad_h + r * d.dil_h, iw = ow * d.stride_w - d.pad_w + s * d.dil_w;
             if (ih < 0 || ih >= d.h || iw < 0 || iw >= d.w) continue;
-            float value = image[(ih * d.w + iw) * d.c + c];
-            if (at < 0 || value > best || (value != value && best == best)) {
-              best = value;
-              at = ih * d.w + iw;
+            const std::int32_t pixel = static_cast<std::int32_t>(ih * d.w + iw);
+            convert_run(n, image + pixel * d.c + c, value);
+            for (std::int64_t i = 0; i < n; i++) {
+              const bool larger = first | (value[i] > best[i]) | ((value[i] != value[i]) & (best[i] == best[i]));
+              best[i] = larger ? value[i] : best[i];
+              at[i] = larger ? pixel : at[i];
             }
+            first = false;
           }
         }
-        std::int64_t to = (row * d.ow + ow) * d.c + c;
-        y[to] = T(best);
-        indices[to] = static_cast<std::int32_t>(at);
-      }
+        const std::int64_t to = (row * d.ow + ow) * d.c + c;
+        convert_run(n, best, y + to);
+        std::copy(at, at + n, indices + to);
+      });
     }
   });
 }
@@ -63,22 +85,24 @@ void max_forward(const Pool2dDesc& d, const T* x, T* y, std::int32_t* indices) {
 template <class T>
 void max_backward(const Pool2dDesc& d, const T* dy, const std::int32_t* indices, T* dx) {
   parallel_for(d.n * d.h, [&](std::int64_t row) {
-    const std::int64_t n = row / d.h, ih = row % d.h;
+    const std::int64_t image = row / d.h, ih = row % d.h;
     for (std::int64_t iw = 0; iw < d.w; iw++) {
-      for (std::int64_t c = 0; c < d.c; c++) {
-        float sum = 0;
+      for_strips(d.c, [&](std::int64_t c, std::int64_t n) {
+        float sum[kStrip] = {}, grad[kStrip];
+        const std::int32_t pixel = static_cast<std::int32_t>(ih * d.w + iw);
         for (std::int64_t r = 0; r < d.kernel_h; r++) {
           std::int64_t th = ih + d.pad_h - r * d.dil_h;
           if (th < 0 || th % d.stride_h != 0 || th / d.stride_h >= d.oh) continue;
           for (std::int64_t s = 0; s < d.kernel_w; s++) {
             std::int64_t tw = iw + d.pad_w - s * d.dil_w;
             if (tw < 0 || tw % d.stride_w != 0 || tw / d.stride_w >= d.ow) continue;
-            std::int64_t from = ((n * d.oh + th / d.stride_h) * d.ow + tw / d.stride_w) * d.c + c;
-            if (indices[from] == ih * d.w + iw) sum += static_cast<float>(dy[from]);
+            const std::int64_t from = ((image * d.oh + th / d.stride_h) * d.ow + tw / d.stride_w) * d.c + c;
+            convert_run(n, dy + from, grad);
+            for (std::int64_t i = 0; i < n; i++) sum[i] += indices[from + i] == pixel ? grad[i] : 0.0f;
           }
         }
-        dx[(row * d.w + iw) * d.c + c] = T(sum);
-      }
+        convert_run(n, sum, dx + (row * d.w + iw) * d.c + c);
+      });
     }
   });
 }
@@ -95,15 +119,18 @@ void average_forward(const Pool2dDesc& d, bool adaptive, const T* x, T* y) {
       Range rw = adaptive ? adaptive_window(ow, d.w, d.ow)
                           : window(ow, d.stride_w, d.pad_w, d.kernel_w, d.w, d.count_include_pad, cols);
       if (adaptive) cols = rw.end - rw.begin;
-      for (std::int64_t c = 0; c < d.c; c++) {
-        double sum = 0;
+      for_strips(d.c, [&](std::int64_t c, std::int64_t n) {
+        double sum[kStrip] = {};
+        float value[kStrip];
         for (std::int64_t ih = rh.begin; ih < rh.end; ih++) {
           for (std::int64_t iw = rw.begin; iw < rw.end; iw++) {
-            sum += static_cast<double>(static_cast<float>(image[(ih * d.w + iw) * d.c + c]));
+            convert_run(n, image + (ih * d.w + iw) * d.c + c, value);
+            for (std::int64_t i = 0; i < n; i++) sum[i] += static_cast<double>(value[i]);
           }
         }
-        y[(row * d.ow + ow) * d.c + c] = T(static_cast<float>(sum / static_cast<double>(rows * cols)));
-      }
+        for (std::int64_t i = 0; i < n; i++) value[i] = static_cast<float>(sum[i] / static_cast<double>(rows * cols));
+        convert_run(n, value, y + (row * d.ow + ow) * d.c + c);
+      });
     }
   });
 }
@@ -111,32 +138,28 @@ void average_forward(const Pool2dDesc& d, bool adaptive, const T* x, T* y) {
 template <class T>
 void average_backward(const Pool2dDesc& d, bool adaptive, const T* dy, T* dx) {
   parallel_for(d.n * d.h, [&](std::int64_t row) {
-    const std::int64_t n = row / d.h, ih = row % d.h;
-    auto range = [&](std::int64_t o, bool vertical, std::int64_t& counted) {
-      if (adaptive) {
-        Range r = vertical ? adaptive_window(o, d.h, d.oh) : adaptive_window(o, d.w, d.ow);
-        counted = r.end - r.begin;
-        return r;
-      }
-      return vertical ? window(o, d.stride_h, d.pad_h, d.kernel_h, d.h, d.count_include_pad, counted)
-                      : window(o, d.stride_w, d.pad_w, d.kernel_w, d.w, d.count_include_pad, counted);
+    const std::int64_t image = row / d.h, ih = row % d.h;
+    auto positions = [&](std::int64_t o, bool vertical) {
+      std::int64_t counted = 0;
+      Range r = adaptive ? (vertical ? adaptive_window(o, d.h, d.oh) : adaptive_window(o, d.w, d.ow))
+                : vertical ? window(o, d.stride_h, d.pad_h, d.kernel_h, d.h, d.count_include_pad, counted)
+                           : window(o, d.stride_w, d.pad_w, d.kernel_w, d.w, d.count_include_pad, counted);
+      return adaptive ? r.end - r.begin : counted;
     };
+    const Range oh = adaptive ? adaptive_outputs_with(ih, d.h, d.oh) : outputs_with(ih, d.stride_h, d.pad_h, d.kernel_h, d.oh);
     for (std::int64_t iw = 0; iw < d.w; iw++) {
-      for (std::int64_t c = 0; c < d.c; c++) {
-        float sum = 0;
-        for (std::int64_t oh = 0; oh < d.oh; oh++) {
-          std::int64_t rows = 0;
-          Range rh = range(oh, true, rows);
-          if (ih < rh.begin || ih >= rh.end) continue;
-          for (std::int64_t ow = 0; ow < d.ow; ow++) {
-            std::int64_t cols = 0;
-            Range rw = range(ow, false, cols);
-            if (iw < rw.begin || iw >= rw.end) continue;
-            sum += static_cast<float>(dy[((n * d.oh + oh) * d.ow + ow) * d.c + c]) / static_cast<float>(rows * cols);
+      const Range ow = adaptive ? adaptive_outputs_with(iw, d.w, d.ow) : outputs_with(iw, d.stride_w, d.pad_w, d.kernel_w, d.ow);
+      for_strips(d.c, [&](std::int64_t c, std::int64_t n) {
+        float sum[kStrip] = {}, grad[kStrip];
+        for (std::int64_t v = oh.begin; v < oh.end; v++) {
+          for (std::int64_t u = ow.begin; u < ow.end; u++) {
+            convert_run(n, dy + ((image * d.oh + v) * d.ow + u) * d.c + c, grad);
+            const float count = static_cast<float>(positions(v, true) * positions(u, false));
+            for (std::int64_t i = 0; i < n; i++) sum[i] += grad[i] / count;
           }
         }
-        dx[(row * d.w + iw) * d.c + c] = T(sum);
-      }
+        convert_run(n, sum, dx + (row * d.w + iw) * d.c + c);
+      });
     }
   });
 }

@@ -1,6 +1,6 @@
 // Elementwise functions of two operands.
+#include <limpid/tensor/cpu/convert.h>
 #include <limpid/tensor/cpu/kernels_cpu.h>
-#include <limpid/tensor/cpu/loop.h>
 #include <limpid/tensor/cpu/math_kernels.h>
 
 namespace limpid::cpu {
@@ -18,6 +18,17 @@ T one(T a, T b) {
 template <class Op, class T>
 void run(T* out, const T* a, const T* b, const std::int64_t (&step)[3], std::int64_t n) {
   if (step[0] == 1 && step[1] == 1 && step[2] == 1) {
+    if constexpr (kIsNarrow<T>) {
+      float wide_a[kBlock], wide_b[kBlock];
+      for (std::int64_t begin = 0; begin < n; begin += kBlock) {
+        const std::int64_t count = std::min(kBlock, n - begin);
+        convert_run(count, a + begin, wide_a);
+        convert_run(count, b + begin, wide_b);
+        for (std::int64_t i = 0; i < count; i++) wide_a[i] = Op::forward(wide_a[i], wide_b[i]);
+        convert_run(count, wide_a, out + begin);
+      }
+      return;
+    }
     for (std::int64_t i = 0; i < n; i++) out[i] = one<Op>(a[i], b[i]);
   } else if (step[0] == 1 && step[1] == 1 && step[2] == 0) {
     T value = *b;

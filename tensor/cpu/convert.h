@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <limpid/tensor/cpu/half_loops.h>
 #include <limpid/tensor/cpu/loop.h>
 
 namespace limpid::cpu {
@@ -38,8 +39,11 @@ class Parts {
 template <class To, class From>
 void convert_all(std::int64_t n, const From* from, To* to) {
   parallel_chunks(n, kGrain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; i++) to[i] = static_cast<To>(static_cast<float>(from[i]));
+    convert_run(end - begin, from + begin, to + begin);
   });
 }
+
+// Elements of 16-bit storage that elementwise loops widen at a time, on the stack.
+inline constexpr std::int64_t kBlock = 512;
 
 }  // namespace limpid::cpu

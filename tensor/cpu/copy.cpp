@@ -1,8 +1,8 @@
 // Filling, copying between any strides and dtypes, flipping.
 #include <cstring>
 
+#include <limpid/tensor/cpu/convert.h>
 #include <limpid/tensor/cpu/kernels_cpu.h>
-#include <limpid/tensor/cpu/loop.h>
 #include <limpid/tensor/cpu/math_kernels.h>
 
 namespace limpid::cpu {
@@ -46,7 +46,11 @@ void copy_cast(Tensor& out, const Tensor& x) {
              To* to = y + at[0];
              const From* from = in + at[1];
              if (step[0] == 1 && step[1] == 1) {
-               for (std::int64_t i = 0; i < n; i++) to[i] = convert<To>(from[i]);
+               if constexpr ((kIsNarrow<To> && std::is_same_v<From, float>) || (kIsNarrow<From> && std::is_same_v<To, float>)) {
+                 convert_run(n, from, to);
+               } else {
+                 for (std::int64_t i = 0; i < n; i++) to[i] = convert<To>(from[i]);
+               }
              } else {
                for (std::int64_t i = 0; i < n; i++) to[i * step[0]] = convert<To>(from[i * step[1]]);
              }

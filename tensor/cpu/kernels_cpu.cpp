@@ -59,6 +59,8 @@ constexpr Kernels kTable{
     .rmsprop = cpu::rmsprop,
     .sum_of_squares = cpu::sum_of_squares,
     .scale = cpu::scale,
+    .amp_unscale = cpu::amp_unscale,
+    .amp_update = cpu::amp_update,
 };
 
 }  // namespace

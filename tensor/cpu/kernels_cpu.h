@@ -83,4 +83,8 @@ void rmsprop(std::span<OptimChunk> chunks, const RmspropArgs& args);
 double sum_of_squares(std::span<const Tensor> tensors);
 void scale(std::span<Tensor> tensors, double factor);
 
+void amp_unscale(std::span<Tensor> grads, Tensor& found_inf, const Tensor& inv_scale);
+void amp_update(Tensor& scale, Tensor& growth_tracker, const Tensor& found_inf, double growth, double backoff,
+                std::int64_t interval);
+
 }  // namespace limpid::cpu

@@ -1,6 +1,6 @@
 // Elementwise functions of one operand.
+#include <limpid/tensor/cpu/convert.h>
 #include <limpid/tensor/cpu/kernels_cpu.h>
-#include <limpid/tensor/cpu/loop.h>
 #include <limpid/tensor/cpu/math_kernels.h>
 
 namespace limpid::cpu {
@@ -15,6 +15,16 @@ void run(T* out, const T* x, std::int64_t out_step, std::int64_t x_step, std::in
          compute_t<T> p1) {
   using C = compute_t<T>;
   if (out_step == 1 && x_step == 1) {
+    if constexpr (kIsNarrow<T>) {
+      float wide[kBlock];
+      for (std::int64_t begin = 0; begin < n; begin += kBlock) {
+        const std::int64_t count = std::min(kBlock, n - begin);
+        convert_run(count, x + begin, wide);
+        for (std::int64_t i = 0; i < count; i++) wide[i] = Op::forward(wide[i], p0, p1);
+        convert_run(count, wide, out + begin);
+      }
+      return;
+    }
     for (std::int64_t i = 0; i < n; i++) out[i] = static_cast<T>(Op::forward(static_cast<C>(x[i]), p0, p1));
     return;
   }

@@ -1,6 +1,6 @@
 // Gradients of elementwise functions of one operand.
+#include <limpid/tensor/cpu/convert.h>
 #include <limpid/tensor/cpu/kernels_cpu.h>
-#include <limpid/tensor/cpu/loop.h>
 #include <limpid/tensor/cpu/math_kernels.h>
 
 namespace limpid::cpu {
@@ -22,6 +22,18 @@ template <class Op, class T>
 void run(const Operands<T>& at, const std::int64_t (&step)[4], std::int64_t n, compute_t<T> p0, compute_t<T> p1) {
   using C = compute_t<T>;
   if (step[0] == 1 && step[1] == 1 && step[2] == 1 && step[3] == 1) {
+    if constexpr (kIsNarrow<T>) {
+      float x[kBlock], y[kBlock], g[kBlock];
+      for (std::int64_t begin = 0; begin < n; begin += kBlock) {
+        const std::int64_t count = std::min(kBlock, n - begin);
+        convert_run(count, at.x + begin, x);
+        convert_run(count, at.y + begin, y);
+        convert_run(count, at.g + begin, g);
+        for (std::int64_t i = 0; i < count; i++) g[i] = Op::grad(x[i], y[i], g[i], p0, p1);
+        convert_run(count, g, at.out + begin);
+      }
+      return;
+    }
     for (std::int64_t i = 0; i < n; i++) {
       at.out[i] = static_cast<T>(
           Op::grad(static_cast<C>(at.x[i]), static_cast<C>(at.y[i]), static_cast<C>(at.g[i]), p0, p1));
