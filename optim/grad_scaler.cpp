@@ -56,15 +56,18 @@ void GradScaler::check_scaled(const char* op) const {
                "() was called, but there is no scale yet: the loss must go through scale() before it");
 }
 
+void GradScaler::prepare(Device device) {
+  if (!options_.enabled || scale_.defined()) return;
+  growth_tracker_ = number(static_cast<double>(init_growth_tracker_), int32, device, memory::Role::optimizer,
+                           "grad_scaler.growth_tracker");
+  scale_ = number(options_.init_scale, float32, device, memory::Role::optimizer, "grad_scaler.scale");
+}
+
 Tensor GradScaler::scale(const Tensor& output) {
   if (!options_.enabled) return output;
   LIMPID_CHECK(output.defined() && is_floating(output.dtype()), ArgumentError,
                "[grad_scaler] scale() expects floating tensors, got ", output);
-  if (!scale_.defined()) {
-    scale_ = number(options_.init_scale, float32, output.device(), memory::Role::optimizer, "grad_scaler.scale");
-    growth_tracker_ = number(static_cast<double>(init_growth_tracker_), int32, output.device(), memory::Role::optimizer,
-                             "grad_scaler.growth_tracker");
-  }
+  prepare(output.device());
   return mul(output, output.device() == scale_.device() ? scale_ : raw::to_device(scale_, output.device()));
 }
 

@@ -50,7 +50,7 @@ class GradScaler {
   GradScaler(const GradScaler&) = delete;
   GradScaler& operator=(const GradScaler&) = delete;
 
-  // output * scale, differentiable; the first call makes the scale on this device.
+  // output * scale, differentiable. The first call makes the scale on the output's device, unless prepare() did.
   Tensor scale(const Tensor& output);
   std::vector<Tensor> scale(const std::vector<Tensor>& outputs);
   // Divides the optimizer's gradients by the scale and notes whether all were finite. Once between two updates.
@@ -64,6 +64,8 @@ class GradScaler {
   void update(double new_scale);
   void update(const Tensor& new_scale);  // f32, one element, without a gradient, on any device
 
+  // Makes the scale and the growth tracker now: for a step that may be given up and must then leave no memory behind.
+  void prepare(Device device);
   // Forgets what the optimizers found since the last update: for an effective batch that is given up and made again.
   void abandon() { states_.clear(); }
 

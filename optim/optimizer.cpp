@@ -117,28 +117,32 @@ void Optimizer::step(const Tensor& found_inf) {
     return;
   }
   // One counter serves all parameters as long as the same ones take part in every step.
-  auto takes_part_as_before = [&](const Slot& slot) {
-    return (slot.guarded == guarded_) == slot.param.grad().defined();
-  };
+  auto takes_part_as_before = [&](const Slot& slot) { return (slot.guarded == guarded_) == slot.takes_part(); };
   for (const Group& group : groups_) {
     if (!std::all_of(group.slots.begin(), group.slots.end(), takes_part_as_before)) settle();
   }
   NoGradGuard no_grad;
   PhaseScope phase(Phase::optimizer);
   OpScope op(intern(name()));
+  const bool fresh = !guard_.skipped.defined();
   const TensorOptions counter{.dtype = int64, .device = found_inf.device(), .role = memory::Role::optimizer};
-  if (!guard_.skipped.defined()) guard_.skipped = zeros({}, counter);
+  if (fresh) guard_.skipped = zeros({}, counter);
+  struct Clear {  // a step that fails leaves nothing behind
+    StepGuard& guard;
+    bool drop_counter;
+    ~Clear() {
+      guard.found_inf = Tensor();
+      if (drop_counter) guard.skipped = Tensor();
+    }
+  } clear{guard_, fresh};
   const Tensor skip = raw::cast(raw::cast(found_inf, boolean), int64);
   guard_.found_inf = found_inf;
-  struct Clear {
-    Tensor& tensor;
-    ~Clear() { tensor = Tensor(); }
-  } clear{guard_.found_inf};
   run_groups();
   for (Group& group : groups_)
-    for (Slot& slot : group.slots) slot.guarded += slot.param.grad().defined();
+    for (Slot& slot : group.slots) slot.guarded += slot.takes_part();
   guarded_++;
   raw::add_scaled(guard_.skipped, skip, 1);
+  clear.drop_counter = false;
 }
 
 void Optimizer::step() {
@@ -161,8 +165,8 @@ void Optimizer::run_groups() {
     check_options(g);
     std::vector<Bucket> buckets;  // nearly always one
     for (Slot& slot : groups_[g].slots) {
+      if (!slot.takes_part()) continue;
       const Tensor& grad = slot.param.grad();
-      if (!grad.defined() || slot.param.numel() == 0) continue;
       for (std::size_t s = 0; s < kMaxStates; s++) {
         Tensor& state = slot.state[s];
         if (!state.defined() || (state.dtype() == slot.param.dtype() && state.device() == slot.param.device()))

@@ -67,6 +67,7 @@ class Optimizer {
     Tensor state[kMaxStates];  // undefined where the rule needs none
     std::int64_t steps = 0;    // those since the last settle() are counted as if all had happened
     std::int64_t guarded = 0;  // steps with found_inf since the last settle()
+    bool takes_part() const { return param.grad().defined() && param.numel() > 0; }
   };
   struct Group {
     std::vector<Slot> slots;

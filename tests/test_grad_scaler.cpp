@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include <limpid/memory/host_memory.h>
 #include <limpid/optim/adam.h>
 #include <limpid/optim/clip_grad.h>
 #include <limpid/optim/grad_scaler.h>
@@ -119,6 +120,21 @@ TEST_CASE("scale multiplies, differentiably, and keeps no history of its own") {
   CHECK(both[1].to_vector<double>() == std::vector<double>{8, 8});
   CHECK_THROWS_WITH_AS(scaler.scale(Tensor()), "[grad_scaler] scale() expects floating tensors, got undefined", ArgumentError);
   CHECK_THROWS_AS(scaler.scale(zeros({}, {.dtype = int64})), ArgumentError);
+}
+
+TEST_CASE("prepared, a step makes no memory that stays") {
+  Tensor p = leaf(3);
+  SGD sgd({p}, {.lr = 1});
+  GradScaler scaler;
+  scaler.prepare(p.device());
+  CHECK(scaler.get_scale() == 65536);
+  memory::Allocator& pool = memory::host_allocator();
+  const std::uint64_t before = pool.ledger().live_total;
+  scaler.scale(zeros({}));
+  CHECK(pool.ledger().live_total == before);
+  GradScaler disabled({.enabled = false});
+  disabled.prepare(p.device());
+  CHECK(pool.ledger().live_total == before);
 }
 
 TEST_CASE("unscaling: every dtype, also where infinities are") {
