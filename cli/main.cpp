@@ -58,6 +58,17 @@ std::vector<std::string> words_of(int argc, char** argv) {
   return words;
 }
 
+// An empty value is not "not given": a script with an unset variable would run without the cap that it asked for.
+void refuse_empty_values(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_expected_min() == 0) continue;  // a flag
+    option->check([](const std::string& value) {
+      return value.empty() ? std::string("the value is empty; give one or leave the option out") : std::string();
+    });
+  }
+  for (CLI::App* sub : app.get_subcommands({})) refuse_empty_values(*sub);
+}
+
 int run(int argc, char** argv) {
   CLI::App app("limpid: train small networks and see every byte and every sample.", "limpid");
   app.set_version_flag("--version", "limpid " LIMPID_VERSION);
@@ -75,8 +86,12 @@ int run(int argc, char** argv) {
   add_summary(app, action);
   add_plan(app, action);
   add_mem(app, action);
+<<<<<<< .merge_file_xBKr2c
   add_check(app, action);
   add_diff(app, action);
+=======
+  refuse_empty_values(app);
+>>>>>>> .merge_file_t5rTaj
   std::vector<std::string> words = words_of(argc, argv);
   if (!words.empty() && !words[0].starts_with("-")) {
     std::string known;

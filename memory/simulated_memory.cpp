@@ -1,5 +1,7 @@
 #include <limpid/memory/simulated_memory.h>
 
+#include <iterator>
+
 #include <limpid/base/error.h>
 #include <limpid/base/format.h>
 
@@ -91,8 +93,8 @@ void SimulatedMemory::range_release(void* range, std::size_t bytes) {
   auto it = ranges_.find(address(range));
   LIMPID_CHECK(it != ranges_.end() && it->second == round_to_page(bytes), DeviceError, "[memory] ", name_,
                ": release of a range that was never reserved with ", bytes, " bytes");
-  auto page = pages_.lower_bound(it->first);
-  LIMPID_CHECK(page == pages_.end() || *page >= it->first + it->second, DeviceError, "[memory] ", name_,
+  auto run = mapped_.lower_bound(it->first);
+  LIMPID_CHECK(run == mapped_.end() || run->first >= it->first + it->second, DeviceError, "[memory] ", name_,
                ": release of a range with mapped pages");
   ranges_.erase(it);
 }
@@ -109,21 +111,41 @@ bool SimulatedMemory::map(void* at, std::size_t bytes) {
     inside = address(at) + bytes <= range->first + range->second;
   }
   LIMPID_CHECK(inside, DeviceError, "[memory] ", name_, ": map outside every range");
-  auto page = pages_.lower_bound(address(at));
-  LIMPID_CHECK(page == pages_.end() || *page >= address(at) + bytes, DeviceError, "[memory] ", name_,
+  const std::uint64_t begin = address(at), end = begin + bytes;
+  auto behind = mapped_.lower_bound(end);  // the first run that begins at or behind the new one
+  auto before = behind == mapped_.begin() ? mapped_.end() : std::prev(behind);
+  LIMPID_CHECK(before == mapped_.end() || before->second <= begin, DeviceError, "[memory] ", name_,
                ": map of a page that is mapped already");
-  for (std::uint64_t p = address(at); p < address(at) + bytes; p += kPage) pages_.insert(p);
   used_ += bytes;
+  if (bytes == 0) return true;
+  std::uint64_t run_end = end;
+  if (behind != mapped_.end() && behind->first == end) {
+    run_end = behind->second;
+    mapped_.erase(behind);
+  }
+  if (before != mapped_.end() && before->second == begin) {
+    before->second = run_end;
+  } else {
+    mapped_[begin] = run_end;
+  }
   return true;
 }
 
 void SimulatedMemory::unmap(void* at, std::size_t bytes) {
   calls_.unmap++;
   fail_if_told("unmap");
-  for (std::uint64_t p = address(at); p < address(at) + bytes; p += kPage) {
-    LIMPID_CHECK(pages_.count(p) == 1, DeviceError, "[memory] ", name_, ": unmap of a page that is not mapped");
+  if (bytes == 0) return;
+  const std::uint64_t begin = address(at), end = begin + bytes;
+  auto run = mapped_.upper_bound(begin);
+  const bool inside = run != mapped_.begin() && end <= (--run)->second;
+  LIMPID_CHECK(inside, DeviceError, "[memory] ", name_, ": unmap of a page that is not mapped");
+  const std::uint64_t run_end = run->second;
+  if (run->first == begin) {
+    mapped_.erase(run);
+  } else {
+    run->second = begin;
   }
-  for (std::uint64_t p = address(at); p < address(at) + bytes; p += kPage) pages_.erase(p);
+  if (end < run_end) mapped_[end] = run_end;
   used_ -= bytes;
 }
 

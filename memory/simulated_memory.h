@@ -5,7 +5,6 @@
 #pragma once
 
 #include <map>
-#include <set>
 
 #include <limpid/memory/device.h>
 
@@ -61,8 +60,8 @@ class SimulatedMemory : public MemoryDevice {
   std::uint64_t next_range_ = 0x600000000000;
   std::map<std::uint64_t, std::uint64_t> segments_;  // address -> rounded bytes
   std::map<std::uint64_t, std::uint64_t> ranges_;
-  std::set<std::uint64_t> pages_;   // mapped pages
-  std::map<EventId, bool> events_;  // -> reached
+  std::map<std::uint64_t, std::uint64_t> mapped_;  // begin -> end of a run of mapped pages; no two runs touch
+  std::map<EventId, bool> events_;                 // -> reached
   EventId next_event_ = 1;
   bool events_pending_ = false;
   std::uint64_t fail_in_ = 0;

@@ -34,8 +34,8 @@ Words words(Words first, const Words& more) {
 }
 // 19 steps an epoch, milliseconds each.
 Words train(const Words& more = {}) {
-  return words({"train", "--data", "synthetic", "--limit", "320", "--input", "1x8x8", "--classes", "3", "--model", "mlp",
-                "--batch", "16", "--threads", "1", "--workers", "0"},
+  return words({"train", "--data", "synthetic", "--limit", "320", "--input", "1x8x8", "--classes", "3", "--model",
+                "mlp", "--batch", "16", "--threads", "1", "--workers", "0"},
                more);
 }
 bool wait_for(Command& command, const std::string& path) {
@@ -78,7 +78,9 @@ TEST_CASE("--overwrite removes what limpid wrote, and only once everything else 
   put_text(run + "/thesis.txt", "precious");
   put_text(run + "/ckpt/mine.txt", "mine");
   CHECK(limpid_command({"train", "--out", run, "--overwrite", "--data", "nosuch"}).code == 2);
-  CHECK(limpid_command({"train", "--out", run, "--overwrite", "--data", "folder", "--data-dir", folder / "none"}).code == 4);
+  CHECK(
+      limpid_command({"train", "--out", run, "--overwrite", "--data", "folder", "--data-dir", folder / "none"}).code ==
+      4);
   CHECK(get_text(run + "/steps.jsonl") == log);
   CHECK(fs::exists(run + "/ckpt/last"));
   const CommandResult r = limpid_command(train({"--epochs", "1", "--out", run, "--overwrite"}));
@@ -205,7 +207,8 @@ TEST_CASE("a closed stderr leaves the run's files alone") {
 
 TEST_CASE("options out of range are refused with the option and the value") {
   const std::string huge = "99999999999999999999";
-  for (const char* option : {"--limit", "--batch", "--epochs", "--checkpoint-every", "--keep-checkpoints", "--seed", "--threads"}) {
+  for (const char* option :
+       {"--limit", "--batch", "--epochs", "--checkpoint-every", "--keep-checkpoints", "--seed", "--threads"}) {
     const CommandResult r = limpid_command(train({option, huge}));
     CHECK(r.code == 2);
     CHECK(contains(r.err, option));
@@ -227,14 +230,16 @@ TEST_CASE("a run that was lengthened is resumed by the command that limpid print
   const std::string run = finished_run(folder);
   Command longer({"train", "--resume", "--out", run, "--epochs", "100000", "--json"});
   const std::size_t before = fs::file_size(run + "/steps.jsonl");
-  while (longer.running() && fs::file_size(run + "/steps.jsonl") == before) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (longer.running() && fs::file_size(run + "/steps.jsonl") == before)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   longer.send(SIGINT);
   const CommandResult stopped = longer.wait();
   REQUIRE(stopped.code == 130);
   CHECK(contains(stopped.err, "limpid train --resume --out " + run));
   Command again({"train", "--resume", "--out", run, "--json"});
   const std::size_t then = fs::file_size(run + "/steps.jsonl");
-  while (again.running() && fs::file_size(run + "/steps.jsonl") <= then) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (again.running() && fs::file_size(run + "/steps.jsonl") <= then)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   CHECK(again.running());
   again.send(SIGINT);
   CHECK(again.wait().code == 130);
@@ -242,11 +247,29 @@ TEST_CASE("a run that was lengthened is resumed by the command that limpid print
 
 TEST_CASE("a diverged run says so and has no best epoch") {
   TempFolder folder;
-  const CommandResult r = limpid_command(train({"--epochs", "2", "--lr", "1e30", "--optimizer", "sgd", "--json", "--out", folder / "run"}));
+  const CommandResult r =
+      limpid_command(train({"--epochs", "2", "--lr", "1e30", "--optimizer", "sgd", "--json", "--out", folder / "run"}));
   CHECK(r.code == 0);
   CHECK(contains(r.err, "diverged"));
   CHECK(!contains(r.err, "(best)"));
   CHECK(!contains(r.err, "-nan"));
   CHECK(r.json()["best_epoch"].is_null());
   CHECK(r.json()["train_loss"].is_null());
+}
+
+TEST_CASE("an empty value is refused, and named") {
+  for (const Words& w : {Words{"plan", "--capacity", ""},
+                         {"plan", "--card", ""},
+                         {"plan", "--policy", ""},
+                         {"plan", "--alloc-conf", ""},
+                         {"plan", "--workspace-cap", ""},
+                         {"train", "--memory-cap", ""},
+                         {"train", "--out", ""},
+                         {"train", "--trace", ""},
+                         {"train", "--retain", ""},
+                         {"mem", "replay", "x", "--policy", ""}}) {
+    const CommandResult r = limpid_command(w);
+    CHECK_MESSAGE(r.code == 2, w[w.size() - 2], ": ", r.err);
+    CHECK_MESSAGE(contains(r.err, w[w.size() - 2] + ": the value is empty"), r.err);
+  }
 }

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include <limpid/memory/host_memory.h>
+#include <limpid/memory/allocator.h>
 #include <limpid/optim/adam.h>
 #include <limpid/optim/clip_grad.h>
 #include <limpid/optim/grad_scaler.h>

@@ -114,6 +114,28 @@ TEST_CASE("virtual ranges of both devices") {
   CHECK_THROWS_AS(dry.map(static_cast<char*>(range) + 5, 2 * kMiB), DeviceError);
 }
 
+TEST_CASE("the simulated device maps any size at once, and unmaps parts of it") {
+  constexpr std::size_t kPage = 2 * kMiB, kHuge = std::size_t{1} << 44;  // 8 million pages
+  SimulatedMemory dry(2 * kHuge);
+  char* range = static_cast<char*>(dry.range_reserve(2 * kHuge));
+  for (int i = 0; i < 20; i++) {
+    REQUIRE(dry.map(range, kHuge));
+    dry.unmap(range, kHuge);
+  }
+  REQUIRE(dry.map(range, kHuge));
+  REQUIRE(dry.map(range + kHuge, kHuge));
+  dry.unmap(range + kHuge - kPage, 2 * kPage);  // across both
+  CHECK(dry.used() == 2 * kHuge - 2 * kPage);
+  CHECK_THROWS_AS(dry.unmap(range + kHuge - 2 * kPage, 2 * kPage), DeviceError);
+  CHECK(dry.map(range + kHuge - kPage, kPage));
+  CHECK_THROWS_AS(dry.map(range + kHuge - kPage, kPage), DeviceError);
+  dry.unmap(range, kHuge);
+  CHECK_THROWS_AS(dry.range_release(range, 2 * kHuge), DeviceError);
+  dry.unmap(range + kHuge + kPage, kHuge - kPage);
+  CHECK(dry.used() == 0);
+  dry.range_release(range, 2 * kHuge);
+}
+
 TEST_CASE("the simulated device refuses what a driver would") {
   CHECK_THROWS_AS(SimulatedMemory(0), ArgumentError);
   SimulatedMemory device(64 * kMiB);
@@ -519,10 +541,10 @@ TEST_CASE("the trace records every event without addresses") {
   a.empty_cache();
   CHECK_THROWS_AS(a.allocate(100 * kMiB, Role::grad), OutOfMemoryError);
   std::vector<TraceRecord> r = a.trace().records();
-  const TraceKind kinds[] = {TraceKind::segment_alloc, TraceKind::alloc,         TraceKind::role,
-                             TraceKind::name,          TraceKind::record_stream, TraceKind::free,
-                             TraceKind::empty_cache,   TraceKind::segment_free,  TraceKind::retry,
-                             TraceKind::oom};
+  const TraceKind kinds[] = {
+      TraceKind::segment_alloc, TraceKind::alloc, TraceKind::role,        TraceKind::name,
+      TraceKind::record_stream, TraceKind::free,  TraceKind::empty_cache, TraceKind::segment_free,
+      TraceKind::retry,         TraceKind::oom};
   REQUIRE(r.size() == std::size(kinds));
   for (std::size_t i = 0; i < r.size(); i++) {
     INFO(i);

@@ -255,3 +255,69 @@ TEST_CASE("plans: the tightest gap, the lowest of equal ones, an exact one too; 
             .offsets == Offsets{0, 10, 0, 5, 0});
   CHECK(plan_greedy(Buffers{{5, 0, 9}, {4, 0, 8}, {0, 0, 7}}, PlanOrder::lifetime).offsets == Offsets{0, 5, 9});
 }
+
+TEST_CASE("native: a request of just 1 MiB is a small one") {
+  Allocator a(std::make_shared<SimulatedMemory>(1024 * kMiB));
+  a.allocate(kMiB, Role::temp);
+  CHECK(a.ledger().reserved == 2 * kMiB);
+  a.allocate(kMiB + 512, Role::temp);
+  CHECK(a.ledger().reserved == 22 * kMiB);
+}
+
+TEST_CASE("giving back down to a size: the largest first, one of just the right size too") {
+  Allocator a(std::make_shared<SimulatedMemory>(1024 * kMiB));
+  std::vector<Block*> blocks = {a.allocate(20 * kMiB, Role::temp), a.allocate(40 * kMiB, Role::temp)};
+  for (Block* block : blocks) a.free(block);
+  a.empty_cache(20 * kMiB);
+  CHECK(a.ledger().reserved == 20 * kMiB);
+  a.check();
+}
+
+TEST_CASE("expandable: giving back a single page") {
+  Allocator a(std::make_shared<SimulatedMemory>(1024 * kMiB), parse_allocator_settings("expandable_segments:True"));
+  a.free(a.allocate(40 * kMiB, Role::temp));
+  REQUIRE(a.ledger().reserved == 40 * kMiB);
+  a.empty_cache(20 * kMiB);
+  CHECK(a.ledger().reserved == 20 * kMiB);
+  a.check();
+}
+
+TEST_CASE("expandable: a range has room for the device and an eighth more") {
+  struct Ranges final : SimulatedMemory {
+    using SimulatedMemory::SimulatedMemory;
+    void* range_reserve(std::size_t bytes) override {
+      asked.push_back(bytes);
+      return SimulatedMemory::range_reserve(bytes);
+    }
+    std::vector<std::size_t> asked;
+  };
+  auto device = std::make_shared<Ranges>(1024 * kMiB);
+  Allocator a(device, parse_allocator_settings("expandable_segments:True"));
+  a.allocate(4 * kMiB, Role::temp);
+  CHECK(device->asked == std::vector<std::size_t>{1160 * kMiB});  // 1152, in pages of 20
+}
+
+TEST_CASE("offline: giving back a slab of just the right size") {
+  auto plan = std::make_shared<TracePlan>(
+      plan_trace({record(TraceKind::alloc, 1, 30 * kMiB), record(TraceKind::free, 1, 30 * kMiB)}));
+  for (std::uint64_t below : {0, 1}) {
+    Allocator a(std::make_shared<SimulatedMemory>(1024 * kMiB), {}, make_offline_policy(plan, std::make_shared<OfflineReport>()));
+    Block* other = a.allocate(30 * kMiB, Role::temp);  // the planned one
+    a.free(other);
+    Block* kept = a.allocate(40 * kMiB, Role::temp);  // behind the plan's end: from the native policy
+    const std::uint64_t reserved = a.ledger().reserved;
+    REQUIRE(reserved == 70 * kMiB);
+    a.empty_cache(40 * kMiB + below);
+    CHECK(a.ledger().reserved == (below ? 70 : 40) * kMiB);
+    a.free(kept);
+    a.check();
+  }
+}
+
+TEST_CASE("plans: optimal is said of a plan as high as the most live bytes, and of no other") {
+  CHECK(plan_greedy({{10, 0, 5}, {7, 5, 9}}, PlanOrder::size).optimal);
+  const std::vector<PlanBuffer> fragmented = {{2, 0, 100}, {3, 0, 40}, {1, 35, 74}, {3, 30, 68}, {4, 60, 97}, {3, 70, 73}};
+  const Plan plan = plan_greedy(fragmented, PlanOrder::lifetime);
+  REQUIRE(plan.height > 11);
+  CHECK_FALSE(plan.optimal);
+}
