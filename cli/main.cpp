@@ -86,12 +86,9 @@ int run(int argc, char** argv) {
   add_summary(app, action);
   add_plan(app, action);
   add_mem(app, action);
-<<<<<<< .merge_file_xBKr2c
   add_check(app, action);
   add_diff(app, action);
-=======
   refuse_empty_values(app);
->>>>>>> .merge_file_t5rTaj
   std::vector<std::string> words = words_of(argc, argv);
   if (!words.empty() && !words[0].starts_with("-")) {
     std::string known;
