@@ -248,6 +248,11 @@ TEST_CASE("killed at eight random points of an accumulated run and resumed: the 
   killed_and_resumed(small_train({"--effective-batch", "48", "--micro-batch", "12", "--checkpoint-every", "2"}), 8, 12);
 }
 
+TEST_CASE("the same under mixed precision with a loss scale, which is part of the checkpoint") {
+  killed_and_resumed(small_train({"--effective-batch", "48", "--micro-batch", "12", "--amp", "fp16", "--checkpoint-every", "2"}), 4, 12);
+  CHECK(limpid_command(small_train({"--amp", "fp8"})).code == 2);
+}
+
 TEST_CASE("long: killed at fifty random points of an accumulated run and resumed") {
-  killed_and_resumed(small_train({"--effective-batch", "48", "--micro-batch", "12", "--checkpoint-every", "2", "--epochs", "5"}), 50, 30);
+  killed_and_resumed(small_train({"--effective-batch", "48", "--micro-batch", "12", "--amp", "fp16", "--checkpoint-every", "2", "--epochs", "5"}), 50, 30);
 }

@@ -14,6 +14,7 @@
 #include <limpid/memory/host_memory.h>
 #include <limpid/nn/models/models.h>
 #include <limpid/optim/adam.h>
+#include <limpid/optim/grad_scaler.h>
 #include <limpid/optim/sgd.h>
 #include <limpid/tensor/creation.h>
 #include <limpid/tensor/random.h>
@@ -279,8 +280,10 @@ std::vector<std::pair<const void*, std::uint64_t>> live_set(const memory::Alloca
 }  // namespace
 
 TEST_CASE("a step that fails at any allocation leaves everything as it was, and a retry has the bits of a smaller micro-batch") {
-  for (const char* name : {"mlp", "lenet-bn"}) {
-    CAPTURE(name);
+  for (const auto& [name, precision] : std::vector<std::pair<const char*, const char*>>{
+           {"mlp", "fp32"}, {"lenet-bn", "fp32"}, {"lenet-bn", "fp16"}}) {
+    CAPTURE(std::string(name));
+    CAPTURE(std::string(precision));
     auto plan = std::make_shared<limpid_test::FailurePlan>();
     memory::Allocator pool(std::make_shared<memory::HostMemory>("cpu"), {}, limpid_test::failing(plan));
     memory::Allocator copies(std::make_shared<memory::HostMemory>("copies"));
@@ -294,10 +297,14 @@ TEST_CASE("a step that fails at any allocation leaves everything as it was, and 
       for (std::int64_t at = 0; at < 8; at += micro) step.add(batch_of(p, at, micro));
       return step.finish();
     };
-    Step stopping(*p.model, optimizer, {.clip = 1});
+    optim::GradScaler scaler({.init_scale = 1024, .growth_interval = 2});
+    optim::GradScaler* scaled = std::string(precision) == "fp16" ? &scaler : nullptr;
+    const auto scaler_start = [&] { return scaled ? scaler.state_dict() : std::map<std::string, double>(); };
+    Step stopping(*p.model, optimizer, {.precision = precision, .clip = 1}, scaled);
     whole_step(stopping, 0, 4);
     optimizer.zero_grad();
     const StateCopy before = state_of(*p.model, optimizer, copies);
+    const std::map<std::string, double> scaler_before = scaler_start();
     const auto live = live_set(pool);
     // What the step would give, with micro-batches of 4 and of 2.
     auto restore = [&] {
@@ -311,6 +318,7 @@ TEST_CASE("a step that fails at any allocation leaves everything as it was, and 
       for (auto& [key, tensor] : state.tensors) tensor = before.tensors[i++];
       optimizer.load_state_dict(state);
       optimizer.zero_grad();
+      if (scaled) scaler.load_state_dict(scaler_before);
     };
     const std::int64_t begin = plan->requests;
     whole_step(stopping, 1, 4);
@@ -335,9 +343,10 @@ TEST_CASE("a step that fails at any allocation leaves everything as it was, and 
       REQUIRE(failed);
       CHECK(state_of(*p.model, optimizer, copies) == before);
       CHECK(live_set(pool) == live);
+      CHECK(scaler_start() == scaler_before);
       undone++;
       // The same failure, with a retry.
-      Step retrying(*p.model, optimizer, {.clip = 1, .retry = true, .load = load});
+      Step retrying(*p.model, optimizer, {.precision = precision, .clip = 1, .retry = true, .load = load}, scaled);
       plan->fail_at = plan->requests + n;
       const StepOutcome outcome = whole_step(retrying, 1, 4);
       plan->fail_at = -1;
@@ -356,7 +365,7 @@ TEST_CASE("a step that fails at any allocation leaves everything as it was, and 
     }
     CHECK(undone == requests);
     CHECK(retried >= requests - 4);
-    MESSAGE(std::string(name) << ": " << requests << " allocations a step, each failed once");
+    MESSAGE(std::string(name) << " " << precision << ": " << requests << " allocations a step, each failed once");
   }
 }
 
