@@ -99,7 +99,7 @@ TEST_CASE("long: resnet20 on 10,000 images of Fashion-MNIST reaches the same acc
     return;
   }
   std::vector<double> accuracies;
-  for (const char* precision : {"fp32", "bf16", "fp16"}) {
+  for (const std::string precision : {"fp32", "bf16", "fp16"}) {
     train::TrainSettings settings;
     settings.model = "resnet20";
     settings.limit = 10000;
