@@ -37,7 +37,8 @@ void Accumulator::backward(const Tensor& loss, double seed, double count) {
   LIMPID_CHECK(loss.defined() && loss.numel() == 1, ShapeError, "[accumulator] a loss has one element, got ", loss);
   {
     PhaseScope phase(Phase::backward);
-    Tensor gradient = full(loss.shape(), seed, {.dtype = loss.dtype(), .device = loss.device(), .role = memory::Role::temp});
+    Tensor gradient =
+        full(loss.shape(), seed, {.dtype = loss.dtype(), .device = loss.device(), .role = memory::Role::temp});
     if (scaler_) gradient = scaler_->scale(gradient);
     loss.backward(gradient);
   }

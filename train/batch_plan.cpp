@@ -52,11 +52,12 @@ EpochPlan epoch_plan(const data::DataLoader& loader, const nn::Module& model, st
   }
   if (!has_batch_norm(model)) return out;
   if (smallest(out.tail_micro_batches) == 1 || smallest(out.micro_batches) == 1) {
-    out.warnings.push_back(concat(
-        "batch norm gets a micro-batch of 1 sample (", out.tail && smallest(out.tail_micro_batches) == 1
-            ? concat("the last step of an epoch has ", out.tail, ": --drop-last leaves it out")
-            : std::string("a larger --micro-batch helps"),
-        "): its statistics are those of one image, and without a spatial extent it is an error"));
+    out.warnings.push_back(
+        concat("batch norm gets a micro-batch of 1 sample (",
+               out.tail && smallest(out.tail_micro_batches) == 1
+                   ? concat("the last step of an epoch has ", out.tail, ": --drop-last leaves it out")
+                   : std::string("a larger --micro-batch helps"),
+               "): its statistics are those of one image, and without a spatial extent it is an error"));
   } else if (std::min(smallest(out.micro_batches), smallest(out.tail_micro_batches)) < kSmallBatchNorm) {
     out.warnings.push_back(concat("batch norm gets micro-batches of ",
                                   std::min(smallest(out.micro_batches), smallest(out.tail_micro_batches)),
@@ -82,14 +83,10 @@ std::string to_string(const EpochPlan& p) {
 }
 
 std::string to_json(const EpochPlan& p) {
-  const detail::Json json = {{"samples", p.samples},
-                             {"effective_batch", p.effective_batch},
-                             {"steps", p.steps},
-                             {"micro_batches", p.micro_batches},
-                             {"tail", p.tail},
-                             {"tail_micro_batches", p.tail_micro_batches},
-                             {"dropped", p.dropped},
-                             {"warnings", p.warnings}};
+  const detail::Json json = {{"samples", p.samples}, {"effective_batch", p.effective_batch},
+                             {"steps", p.steps},     {"micro_batches", p.micro_batches},
+                             {"tail", p.tail},       {"tail_micro_batches", p.tail_micro_batches},
+                             {"dropped", p.dropped}, {"warnings", p.warnings}};
   return json.dump();
 }
 

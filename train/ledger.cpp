@@ -59,7 +59,9 @@ void check_crc(const std::string& line) {
 }
 
 Json to_json(const MicroBatchRecord& m) {
-  return {{"samples", m.samples}, {"loss_sum", number(m.loss_sum)}, {"weight", {number(m.weight_min), number(m.weight_max)}}};
+  return {{"samples", m.samples},
+          {"loss_sum", number(m.loss_sum)},
+          {"weight", {number(m.weight_min), number(m.weight_max)}}};
 }
 
 Json to_json(const OomRetry& r) {
@@ -112,12 +114,13 @@ LedgerPlan plan_from(const Json& json) {
   plan.shuffled = read<bool>(json, "shuffled");
   plan.seed = read<std::uint64_t>(json, "seed");
   plan.kernels = read<std::string>(json, "kernels");
-  // The check makes the order of an epoch: a number out of all reason is a damaged file, not a reason to fill the memory.
+  // The check makes the order of an epoch: a number out of all reason is a damaged file, not a reason to fill the
+  // memory.
   constexpr std::int64_t kMostSamples = std::int64_t{1} << 31;
   LIMPID_CHECK(plan.samples >= 1 && plan.samples <= kMostSamples, DataError, "samples is ", plan.samples,
                ", expected 1 to ", kMostSamples);
-  LIMPID_CHECK(plan.effective_batch >= 1 && plan.micro_batch >= 1 && plan.micro_batch <= plan.effective_batch, DataError,
-               "effective_batch is ", plan.effective_batch, " and micro_batch ", plan.micro_batch,
+  LIMPID_CHECK(plan.effective_batch >= 1 && plan.micro_batch >= 1 && plan.micro_batch <= plan.effective_batch,
+               DataError, "effective_batch is ", plan.effective_batch, " and micro_batch ", plan.micro_batch,
                ", expected 1 <= micro_batch <= effective_batch");
   return plan;
 }
@@ -199,7 +202,11 @@ std::string ledger_line(const LedgerPlan& p) {
 }
 
 std::string ledger_line(const LedgerStep& s) {
-  Json json = {{"kind", "step"}, {"step", s.step}, {"epoch", s.epoch}, {"samples", s.samples}, {"ids_hash", hex(s.ids_hash, 16)}};
+  Json json = {{"kind", "step"},
+               {"step", s.step},
+               {"epoch", s.epoch},
+               {"samples", s.samples},
+               {"ids_hash", hex(s.ids_hash, 16)}};
   if (!s.ids.empty()) json["ids"] = s.ids;
   json["micro_batches"] = Json::array();
   for (const MicroBatchRecord& m : s.micro_batches) json["micro_batches"].push_back(to_json(m));

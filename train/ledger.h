@@ -1,8 +1,8 @@
 // The effective-batch ledger: one record an optimizer step in RUN/ledger.jsonl, which says what the step was made of:
-// which samples, in which micro-batches, with which weight each, divided by what, clipped by how much, at which rate. The
-// weights are measured (autograd/loss_weights.h), not claimed. check_ledger() proves from the records alone that every
-// sample was used once an epoch and weighed 1/N, or lists what was not so, with numbers.
-// Memory has a ledger of its own (memory/ledger.h); its totals at the end of an epoch stand in the same file.
+// which samples, in which micro-batches, with which weight each, divided by what, clipped by how much, at which rate.
+// The weights are measured (autograd/loss_weights.h), not claimed. check_ledger() proves from the records alone that
+// every sample was used once an epoch and weighed 1/N, or lists what was not so, with numbers. Memory has a ledger of
+// its own (memory/ledger.h); its totals at the end of an epoch stand in the same file.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ struct LedgerPlan {
   std::int64_t effective_batch = 0;  // samples a step
   std::int64_t micro_batch = 0;      // at most, at once
   bool drop_last = false;
-  // The order of an epoch is RandomSampler(samples, seed): then hashes of ids can be checked. False: only listed ids can.
+  // The order of an epoch is RandomSampler(samples, seed): then hashes of ids can be checked. False: only listed ids
+  // can.
   bool shuffled = true;
   std::uint64_t seed = 0;
   std::string kernels = {};  // the instruction set that computes, "AVX2" (train/machine.h)
@@ -35,31 +36,32 @@ struct LedgerStep {
   std::int64_t step = 0;   // attempted steps, from 0
   std::int64_t epoch = 0;  // of its first sample
   std::int64_t samples = 0;
-  std::uint64_t ids_hash = 0;                 // hash_of() the ids in their order
-  std::vector<std::int64_t> ids;              // empty: not listed
+  std::uint64_t ids_hash = 0;     // hash_of() the ids in their order
+  std::vector<std::int64_t> ids;  // empty: not listed
   std::vector<MicroBatchRecord> micro_batches;
   double count = 0;     // what the sum of gradients was divided by
   double loss_sum = 0;  // over the samples
   bool applied = true;  // false: the step was skipped, `skipped` says why
   std::string skipped;
-  std::string precision = "fp32";       // of the forward pass
-  double scale = 1;                     // of the loss
-  std::string found_inf;                // layer of the first gradient or result that is no finite number
-  std::int64_t found_inf_micro = -1;    // and its micro-batch
-  std::optional<double> grad_norm;      // before clipping
+  std::string precision = "fp32";     // of the forward pass
+  double scale = 1;                   // of the loss
+  std::string found_inf;              // layer of the first gradient or result that is no finite number
+  std::int64_t found_inf_micro = -1;  // and its micro-batch
+  std::optional<double> grad_norm;    // before clipping
   double clip_coefficient = 1;
   double lr = 0;
   std::int64_t schedule_position = 0;  // that gave lr: applied steps before this one
-  double weight_decay_factor = 1;      // what a weight is multiplied by besides its gradient's step: 1 - lr wd for AdamW
-  std::int64_t bn_updates = 0;         // times that running statistics moved
-  std::uint64_t rng_seed = 0, rng_step = 0;  // key of the masks (tensor/random.h); the sample's place in the step is the rest
+  double weight_decay_factor = 1;  // what a weight is multiplied by besides its gradient's step: 1 - lr wd for AdamW
+  std::int64_t bn_updates = 0;     // times that running statistics moved
+  std::uint64_t rng_seed = 0,
+                rng_step = 0;  // key of the masks (tensor/random.h); the sample's place in the step is the rest
   std::vector<OomRetry> retries;
 };
 
 struct LedgerEpoch {
   std::int64_t epoch = 0;
-  std::int64_t steps = 0;              // so far
-  std::vector<std::int64_t> dropped;   // ids left out by drop_last
+  std::int64_t steps = 0;             // so far
+  std::vector<std::int64_t> dropped;  // ids left out by drop_last
 };
 
 struct Ledger {
@@ -113,8 +115,8 @@ class LedgerRecorder {
   void samples(const std::vector<std::int64_t>& ids);
   // The optimizer is about to step with all gradients since the last zero_grad().
   void step(double lr, std::int64_t schedule_position);
-  // The gradients are dropped. Samples that were in no step by then go to waste; without this call those of a step are in
-  // the next one again.
+  // The gradients are dropped. Samples that were in no step by then go to waste; without this call those of a step are
+  // in the next one again.
   void zero_grad();
   void end_epoch();
   const Ledger& ledger() const { return ledger_; }

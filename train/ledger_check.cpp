@@ -81,20 +81,23 @@ class Check {
       const double error = std::abs(worst - 1);
       if (!(error <= result_.largest_weight_error)) result_.largest_weight_error = error;
       if (error <= kWeightTolerance) continue;
-      violation("weight", s, 1 / n, worst / n,
-                concat("micro-batch ", i, ": a sample weighs ", ratio_text(worst / n), ", expected 1/", s.samples, " = ",
-                       ratio_text(1 / n), ": ", ratio_text(worst), " times too ", worst > 1 ? "much" : "little"));
+      violation(
+          "weight", s, 1 / n, worst / n,
+          concat("micro-batch ", i, ": a sample weighs ", ratio_text(worst / n), ", expected 1/", s.samples, " = ",
+                 ratio_text(1 / n), ": ", ratio_text(worst), " times too ", worst > 1 ? "much" : "little"));
     }
   }
 
   void schedule(const LedgerStep& s) {
     if (s.schedule_position != applied_) {
-      violation("schedule", s, static_cast<double>(applied_), static_cast<double>(s.schedule_position),
-                concat("the learning rate is that of step ", s.schedule_position, ", ", applied_, " steps were applied",
-                       applied_ > 0 ? concat(": the schedule runs ",
-                                             ratio_text(static_cast<double>(s.schedule_position) / static_cast<double>(applied_)),
-                                             " times as fast")
-                                    : std::string()));
+      violation(
+          "schedule", s, static_cast<double>(applied_), static_cast<double>(s.schedule_position),
+          concat("the learning rate is that of step ", s.schedule_position, ", ", applied_, " steps were applied",
+                 applied_ > 0
+                     ? concat(": the schedule runs ",
+                              ratio_text(static_cast<double>(s.schedule_position) / static_cast<double>(applied_)),
+                              " times as fast")
+                     : std::string()));
     }
     if (s.applied) applied_++;
   }
@@ -106,8 +109,9 @@ class Check {
                                      s.samples, " samples had no effect"));
     }
     for (const OomRetry& r : s.retries) {
-      result_.notes.push_back(concat(who, " ran out of memory at ", r.where, " and was made again with micro-batches of ",
-                                     r.next_micro_batch, " instead of ", r.micro_batch));
+      result_.notes.push_back(concat(who, " ran out of memory at ", r.where,
+                                     " and was made again with micro-batches of ", r.next_micro_batch, " instead of ",
+                                     r.micro_batch));
     }
   }
 

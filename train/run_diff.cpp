@@ -68,9 +68,7 @@ class Diff {
       if (!value_of(a.fields, field)) note(a, field, "", value);
   }
   // A record that only one run has.
-  void only(const Record& r, bool in_a) {
-    note(r, "record", in_a ? "there" : "absent", in_a ? "absent" : "there");
-  }
+  void only(const Record& r, bool in_a) { note(r, "record", in_a ? "there" : "absent", in_a ? "absent" : "there"); }
   std::vector<Difference> take() { return std::move(found_); }
 
  private:
@@ -140,12 +138,13 @@ std::string to_string(const RunDiff& d) {
   for (const std::string& s : d.settings) out += concat("setting  ", s, "\n");
   if (d.equal()) return out + concat("the ledgers are equal: ", d.steps_a, " steps\n");
   const Difference& first = d.differences[0];
-  out += concat("first difference: ", place(first), ", ", first.field, ": ", shown(first.a), " and ", shown(first.b), "\n");
+  out += concat("first difference: ", place(first), ", ", first.field, ": ", shown(first.a), " and ", shown(first.b),
+                "\n");
   constexpr std::size_t kMost = 20;
   for (std::size_t i = 1; i < std::min(d.differences.size(), kMost + 1); i++) {
     const Difference& x = d.differences[i];
-    out += concat("  ", x.field, " from ", place(x), " on, ", x.times, x.times == 1 ? " time: " : " times: ", shown(x.a),
-                  " and ", shown(x.b), "\n");
+    out += concat("  ", x.field, " from ", place(x), " on, ", x.times,
+                  x.times == 1 ? " time: " : " times: ", shown(x.a), " and ", shown(x.b), "\n");
   }
   if (d.differences.size() > kMost + 1) out += concat("  and ", d.differences.size() - kMost - 1, " more fields\n");
   return out;
@@ -158,7 +157,8 @@ std::string to_json(const RunDiff& d) {
   json["settings"] = d.settings;
   json["differences"] = Json::array();
   for (const Difference& x : d.differences) {
-    json["differences"].push_back({{"record", x.record}, {"number", x.number}, {"field", x.field}, {"a", x.a}, {"b", x.b}, {"times", x.times}});
+    json["differences"].push_back(
+        {{"record", x.record}, {"number", x.number}, {"field", x.field}, {"a", x.a}, {"b", x.b}, {"times", x.times}});
   }
   return json.dump();
 }

@@ -160,11 +160,11 @@ bool Step::prepare_retry(const memory::OutOfMemoryError& error) {
   return true;
 }
 
-void Step::recompute(std::int64_t largest) {
+void Step::recompute() {
   for (const Part& part : parts_) {
     const auto samples = static_cast<std::int64_t>(part.ids.size());
     auto first = part.ids.begin();
-    for (std::int64_t size : data::micro_batch_sizes(samples, largest > 0 ? largest : samples)) {
+    for (std::int64_t size : data::micro_batch_sizes(samples, limit_ > 0 ? limit_ : samples)) {
       compute(options_.load({first, first + size}, part.epoch));
       first += size;
     }
@@ -175,7 +175,7 @@ template <class Attempt>
 void Step::with_retries(Attempt&& attempt) {
   for (bool again = false;; again = true) {
     try {
-      if (again) recompute(limit_);
+      if (again) recompute();
       return attempt();
     } catch (const memory::OutOfMemoryError& error) {
       if (!prepare_retry(error)) throw;
@@ -186,15 +186,15 @@ void Step::with_retries(Attempt&& attempt) {
   }
 }
 
-// The skipped step once more, from the same state and so with the same values, and somebody watching. Only then is every
-// tensor read, so that other steps pay nothing.
+// The skipped step once more, from the same state and so with the same values, and somebody watching. Only then is
+// every tensor read, so that other steps pay nothing.
 void Step::find_non_finite() {
   StepOutcome outcome = std::move(outcome_);
   AmpLedger ledger({.find_non_finite = true, .count_underflow = false});
   try {
     const WatchScope watch(&ledger);
     undo();
-    recompute(limit_);
+    recompute();
   } catch (const memory::OutOfMemoryError&) {
     // The place stays unknown; the step was taken back all the same.
   }

@@ -1,6 +1,6 @@
 // Step: one optimizer step over one effective batch, as a transaction. Its micro-batches are added one after the other;
-// when the memory runs out in between, parameters, optimizer, running statistics, random numbers and the live memory are
-// as before the step, and the step can be made again with smaller micro-batches. The part of a run that decides its
+// when the memory runs out in between, parameters, optimizer, running statistics, random numbers and the live memory
+// are as before the step, and the step can be made again with smaller micro-batches. The part of a run that decides its
 // memory: the trainer and rehearsals (rehearsal.h) share it, so that a dry run makes the very calls of a training run.
 // Not here: where the batches come from, the schedule, the run's records.
 #pragma once
@@ -29,10 +29,10 @@ struct MicroBatchRecord {
 
 // One attempt that ran out of memory and was taken back.
 struct OomRetry {
-  std::int64_t micro_batch = 0;       // samples of the largest micro-batch so far
-  std::int64_t next_micro_batch = 0;  // with which it is tried again
-  std::uint64_t requested = 0;        // bytes that could not be had
-  std::string where;                  // "backward, conv2d in conv2"
+  std::int64_t micro_batch = 0;        // samples of the largest micro-batch so far
+  std::int64_t next_micro_batch = 0;   // with which it is tried again
+  std::uint64_t requested = 0;         // bytes that could not be had
+  std::string where;                   // "backward, conv2d in conv2"
   std::int64_t released_segments = 0;  // cached segments given back on the way, which no retry restores
   std::uint64_t released_bytes = 0;
 };
@@ -53,7 +53,7 @@ struct StepOutcome {
 struct StepOptions {
   double label_smoothing = 0;
   std::string precision = "fp32";  // of the forward pass: fp32, bf16, fp16 (amp.h)
-  double clip = 0;  // L2 norm of all gradients together; 0 = off
+  double clip = 0;                 // L2 norm of all gradients together; 0 = off
   // Makes the step again with smaller micro-batches when the memory runs out, as long as there is a smaller one. Needs
   // `load`.
   bool retry = false;
@@ -78,23 +78,25 @@ class Step {
   // Largest micro-batch that will be computed at once: 0 = whatever comes. A retry lowers it for good.
   std::int64_t micro_batch_limit() const { return limit_; }
   void set_micro_batch_limit(std::int64_t limit) { limit_ = limit; }
-  std::size_t buffers() const { return buffers_.size(); }  // of the model: running statistics, which each micro-batch moves
+  std::size_t buffers() const {
+    return buffers_.size();
+  }  // of the model: running statistics, which each micro-batch moves
 
  private:
   struct Part {  // of the effective batch, as it was added
     std::vector<std::int64_t> ids;
     std::int64_t epoch = 0;
   };
-  void compute(const data::Batch& batch);                                   // in pieces of at most limit_
+  void compute(const data::Batch& batch);  // in pieces of at most limit_
   void compute_piece(const Tensor& x, const Tensor& y);
-  void open();                                                              // the state that an attempt starts from
+  void open();  // the state that an attempt starts from
   void undo();
   // After a failure: undone; true when a smaller micro-batch can be tried, which is then set.
   bool prepare_retry(const memory::OutOfMemoryError& error);
   template <class Attempt>
   void with_retries(Attempt&& attempt);
   void copy_buffers(bool back);
-  void recompute(std::int64_t largest);  // the parts added so far, loaded again
+  void recompute();  // the parts added so far, loaded again
   void find_non_finite();
 
   nn::Module& model_;
