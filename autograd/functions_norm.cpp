@@ -1,5 +1,7 @@
 // Batch, layer and group normalisation. Batch norm is built of five kernels (statistics, combine, apply, backward reduce,
 // backward apply), so that it can be merged across micro-batches and ranks.
+#include <limpid/autograd/batch_norm_shared.h>
+#include <limpid/autograd/checkpoint.h>
 #include <limpid/autograd/record.h>
 #include <limpid/tensor/raw_nn.h>
 
@@ -20,9 +22,10 @@ class BatchNormNode final : public Node {
     const Tensor& w = weight.unpack(*this);
     Tensor dy = raw::channel_rows(grads[0]);
     Tensor sums = raw::batch_norm_backward_reduce(x, dy, m, s);
+    const Tensor& whole = shared ? shared->whole_sums(sums) : sums;
     if (needs_input_grad(0)) {
-      double count = training_ ? static_cast<double>(x.shape()[0]) : 0;
-      input_grads[0] = raw::from_channel_rows(raw::batch_norm_backward_apply(x, dy, m, s, w, sums, count), shape_);
+      double count = shared ? shared->count() : training_ ? static_cast<double>(x.shape()[0]) : 0;
+      input_grads[0] = raw::from_channel_rows(raw::batch_norm_backward_apply(x, dy, m, s, w, whole, count), shape_);
     }
     if (edges().size() > 1 && needs_input_grad(1)) input_grads[1] = raw::cast(raw::select(sums, 0, 1), weight_dtype);
     if (edges().size() > 2 && needs_input_grad(2)) input_grads[2] = raw::cast(raw::select(sums, 0, 0), weight_dtype);
@@ -32,6 +35,7 @@ class BatchNormNode final : public Node {
   }
   void release_saved() override { rows.reset(), mean.reset(), invstd.reset(), weight.reset(); }
   SavedTensor rows, mean, invstd, weight;
+  std::shared_ptr<BatchNormShared> shared;  // null: the batch stands alone
   DType weight_dtype = DType::float32;
 
  private:
@@ -55,19 +59,98 @@ void check_eps(const char* op, double eps) {
   LIMPID_CHECK(eps >= 0 && std::isfinite(eps), ArgumentError, "[", op, "] eps must be a number >= 0, got ", eps);
 }
 
+void update_running(Tensor& running_mean, Tensor& running_var, const raw::BatchStatistics& stats, double momentum) {
+  if (running_mean.defined()) update_running(running_mean, stats.mean, momentum);
+  if (running_var.defined()) {  // stored unbiased
+    const double n = stats.count;
+    update_running(running_var, raw::unary(UnaryOp::mul_scalar, stats.var, {n / (n - 1), 0}), momentum);
+  }
+}
+
+void check_input(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+  LIMPID_CHECK(x.dim() >= 2 && is_floating(x.dtype()), ShapeError, "[batch_norm] input must be a floating [N,C,...], got ", x);
+  check_eps("batch_norm", eps);
+  check_channel_vector("batch_norm", "weight", weight, x.size(1));
+  check_channel_vector("batch_norm", "bias", bias, x.size(1));
+}
+
+Tensor normalise(const Tensor& x, const Tensor& rows, const Tensor& mean, const Tensor& invstd, const Tensor& weight,
+                 const Tensor& bias, bool training, const std::shared_ptr<BatchNormShared>& shared) {
+  Tensor y = raw::from_channel_rows(raw::batch_norm_apply(rows, mean, invstd, weight, bias), x.shape());
+  if (any_requires_grad({&x, &weight, &bias})) {
+    auto node = make_ref<BatchNormNode>(x.shape(), training);
+    node->add_input(x);
+    if (weight.defined()) node->add_input(weight);
+    if (bias.defined()) node->add_input(bias);
+    node->add_output(y);
+    node->rows = SavedTensor(rows);
+    node->mean = SavedTensor(mean);
+    node->invstd = SavedTensor(invstd);
+    node->weight = SavedTensor(weight);
+    node->shared = shared;
+    if (weight.defined()) node->weight_dtype = weight.dtype();
+  }
+  return checked(std::move(y), x, weight, bias);
+}
+
 }  // namespace
+
+// ---- one batch in parts
+
+const Tensor& BatchNormShared::whole_sums(const Tensor& part) {
+  if (!sums_.defined()) {
+    parts_.push_back(part);
+    throw Stop{this};
+  }
+  return sums_;
+}
+
+const raw::BatchStatistics& BatchNormShared::whole_statistics(const Tensor& rows) {
+  LIMPID_CHECK(uses_++ == 0 || !collecting_ || is_recomputing(), ArgumentError,
+               "[batch_norm] one layer normalises twice in one forward pass: its statistics cannot be shared");
+  if (!has_statistics()) {
+    parts_.push_back(raw::batch_norm_part(rows));
+    count_ += static_cast<double>(rows.size(0));
+    throw Stop{this};
+  }
+  return statistics_;
+}
+
+void BatchNormShared::merge(double eps) {
+  LIMPID_CHECK(!parts_.empty(), ArgumentError, "[batch_norm] there is nothing to merge");
+  if (!has_statistics()) {
+    LIMPID_CHECK(count_ > 1, ShapeError, "[batch_norm] expects more than 1 value per channel when training, got ", count_);
+    statistics_ = raw::batch_norm_statistics_of(raw::batch_norm_combine(parts_), count_, eps);
+  } else {
+    Tensor sums = raw::clone(parts_[0]);
+    for (std::size_t i = 1; i < parts_.size(); i++) raw::add_scaled(sums, parts_[i], 1.0);
+    sums_ = std::move(sums);
+  }
+  parts_.clear();
+}
+
+void BatchNormShared::update(Tensor running_mean, Tensor running_var, double momentum) const {
+  LIMPID_CHECK(has_statistics(), ArgumentError, "[batch_norm] there are no statistics of the whole batch yet");
+  update_running(running_mean, running_var, statistics_, momentum);
+}
+
+Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const std::shared_ptr<BatchNormShared>& shared,
+                  double eps) {
+  OpScope scope(LIMPID_OP("batch_norm"));
+  check_input(x, weight, bias, eps);
+  Tensor rows = raw::channel_rows(x);
+  const raw::BatchStatistics& whole = shared->whole_statistics(rows);
+  return normalise(x, rows, whole.mean, whole.invstd, weight, bias, true, shared);
+}
 
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor running_mean, Tensor running_var,
                   bool training, double momentum, double eps) {
   OpScope scope(LIMPID_OP("batch_norm"));
-  LIMPID_CHECK(x.dim() >= 2 && is_floating(x.dtype()), ShapeError, "[batch_norm] input must be a floating [N,C,...], got ", x);
-  check_eps("batch_norm", eps);
+  check_input(x, weight, bias, eps);
   LIMPID_CHECK(momentum >= 0 && momentum <= 1, ArgumentError, "[batch_norm] momentum must be between 0 and 1, got ", momentum);
   LIMPID_CHECK(!running_mean.defined() || !running_var.defined() || !raw::shares_memory(running_mean, running_var), ArgumentError,
                "[batch_norm] running_mean and running_var share memory: ", running_mean, " and ", running_var);
   std::int64_t channels = x.size(1);
-  check_channel_vector("batch_norm", "weight", weight, channels);
-  check_channel_vector("batch_norm", "bias", bias, channels);
   check_channel_vector("batch_norm", "running_mean", running_mean, channels);
   check_channel_vector("batch_norm", "running_var", running_var, channels);
   LIMPID_CHECK(training || (running_mean.defined() && running_var.defined()), ArgumentError,
@@ -81,30 +164,13 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, Ten
     raw::BatchStatistics stats = raw::batch_norm_statistics(rows, eps);
     mean = stats.mean;
     invstd = stats.invstd;
-    double n = stats.count;
-    if (running_mean.defined()) update_running(running_mean, mean, momentum);
-    if (running_var.defined()) {  // stored unbiased
-      update_running(running_var, raw::unary(UnaryOp::mul_scalar, stats.var, {n / (n - 1), 0}), momentum);
-    }
+    update_running(running_mean, running_var, stats, momentum);
   } else {
     // Copies: training later must not change what a saved evaluation graph refers to.
     mean = running_mean.dtype() == DType::float64 ? raw::clone(running_mean) : raw::cast(running_mean, DType::float64);
     invstd = raw::batch_norm_invstd(running_var, eps);
   }
-  Tensor y = raw::from_channel_rows(raw::batch_norm_apply(rows, mean, invstd, weight, bias), x.shape());
-  if (any_requires_grad({&x, &weight, &bias})) {
-    auto node = make_ref<BatchNormNode>(x.shape(), training);
-    node->add_input(x);
-    if (weight.defined()) node->add_input(weight);
-    if (bias.defined()) node->add_input(bias);
-    node->add_output(y);
-    node->rows = SavedTensor(rows);
-    node->mean = SavedTensor(mean);
-    node->invstd = SavedTensor(invstd);
-    node->weight = SavedTensor(weight);
-    if (weight.defined()) node->weight_dtype = weight.dtype();
-  }
-  return checked(std::move(y), x, weight, bias);
+  return normalise(x, rows, mean, invstd, weight, bias, training, nullptr);
 }
 
 // ---- layer and group norm: rows of a contiguous tensor, each with its own mean and variance

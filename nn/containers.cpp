@@ -24,6 +24,10 @@ Module& Sequential::operator[](std::size_t i) const {
   return *steps_[i];
 }
 
+void Sequential::replace_child(const std::string& name, std::shared_ptr<Module> child) {
+  steps_[exchange_child(name, child)] = child;
+}
+
 Tensor Sequential::forward(const Tensor& x) {
   Tensor y = x;
   for (auto& step : steps_) y = (*step)(y);
@@ -39,6 +43,18 @@ Residual::Residual(const std::vector<NamedModule>& main, const ResidualOptions& 
   }
   if (shortcut_) add_child(options.shortcut_name, shortcut_);
   if (activation_) add_child(options.activation_name, activation_);
+}
+
+// Children stand in the order main path, shortcut, activation.
+void Residual::replace_child(const std::string& name, std::shared_ptr<Module> child) {
+  const std::size_t at = exchange_child(name, child);
+  if (at < main_.size()) {
+    main_[at] = child;
+  } else if (shortcut_ && at == main_.size()) {
+    shortcut_ = child;
+  } else {
+    activation_ = child;
+  }
 }
 
 Tensor Residual::forward(const Tensor& x) {

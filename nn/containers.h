@@ -52,6 +52,7 @@ class Sequential : public Module {
   std::size_t size() const { return steps_.size(); }
   Module& operator[](std::size_t i) const;  // IndexError
   const std::vector<std::shared_ptr<Module>>& steps() const { return steps_; }
+  void replace_child(const std::string& name, std::shared_ptr<Module> child) override;
 
   Tensor forward(const Tensor& x) override;
   std::string type_name() const override { return "Sequential"; }
@@ -79,6 +80,7 @@ class Residual : public Module {
   const std::vector<std::shared_ptr<Module>>& main() const { return main_; }
   const std::shared_ptr<Module>& shortcut() const { return shortcut_; }      // null: identity
   const std::shared_ptr<Module>& activation() const { return activation_; }  // null: none
+  void replace_child(const std::string& name, std::shared_ptr<Module> child) override;
 
   // ShapeError naming both shapes when the two paths do not end in the same one.
   Tensor forward(const Tensor& x) override;

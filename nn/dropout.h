@@ -16,6 +16,7 @@ class Dropout : public Module {
   Tensor forward(const Tensor& x) override;
   std::string type_name() const override { return "Dropout"; }
   std::string describe() const override { return concat("Dropout(p=", options_.p, ")"); }
+  const DropoutOptions& options() const { return options_; }
 
  private:
   DropoutOptions options_;

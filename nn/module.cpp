@@ -313,4 +313,18 @@ void Module::add_child(const std::string& name, std::shared_ptr<Module> child) {
   named_ = false;
 }
 
+std::size_t Module::exchange_child(const std::string& name, std::shared_ptr<Module> child) {
+  LIMPID_CHECK(child != nullptr, ArgumentError, "[", type_name(), "] child '", name, "' is a null pointer");
+  const auto it = std::find_if(children_.begin(), children_.end(), [&](const auto& entry) { return entry.first == name; });
+  LIMPID_CHECK(it != children_.end(), ArgumentError, "[", type_name(), "] has no child '", name, "'");
+  it->second = std::move(child);
+  named_ = false;
+  return static_cast<std::size_t>(it - children_.begin());
+}
+
+void Module::replace_child(const std::string& name, std::shared_ptr<Module>) {
+  LIMPID_THROW(ArgumentError, "[", type_name(), "] keeps its children in members of its own: '", name,
+               "' can only be replaced where the class is written");
+}
+
 }  // namespace limpid::nn

@@ -53,6 +53,9 @@ class Module {
   NamedTensors named_parameters() const;
   NamedTensors named_buffers() const;
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> named_children() const { return children_; }
+  // Puts `child` in the place of the child of that name. Containers can; a module that keeps its children in members of
+  // their own types cannot: ArgumentError.
+  virtual void replace_child(const std::string& name, std::shared_ptr<Module> child);
   // This module ("") and all below it.
   std::vector<std::pair<std::string, Module*>> named_modules();
   std::int64_t num_parameters() const;
@@ -103,6 +106,8 @@ class Module {
     return child;
   }
   void add_child(const std::string& name, std::shared_ptr<Module> child);
+  // For replace_child(): changes the list of children and returns the place in it.
+  std::size_t exchange_child(const std::string& name, std::shared_ptr<Module> child);
 
  private:
   void check_new_name(const std::string& name) const;

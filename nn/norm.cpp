@@ -1,5 +1,7 @@
 #include <limpid/nn/norm.h>
 
+#include <cmath>
+
 #include <limpid/autograd/checkpoint.h>
 #include <limpid/nn/init.h>
 
@@ -50,30 +52,62 @@ void BatchNorm::reset_parameters() {
   init::constant(bias, 0);
 }
 
+void BatchNorm::set_frozen(bool frozen) {
+  LIMPID_CHECK(!frozen || options_.track_running_stats, ArgumentError, "[", type_name(),
+               "] cannot be frozen: it keeps no running statistics (track_running_stats=False)");
+  frozen_ = frozen;
+}
+
+void BatchNorm::set_micro_batches(std::int64_t count) {
+  LIMPID_CHECK(count >= 1, ArgumentError, "[", type_name(), "] a step has at least 1 micro-batch, got ", count);
+  micro_batches_ = count;
+}
+
+double micro_batch_momentum(double momentum, std::int64_t micro_batches) {
+  if (micro_batches == 1) return momentum;
+  return -std::expm1(std::log1p(-momentum) / static_cast<double>(micro_batches));
+}
+
+std::optional<double> BatchNorm::momentum() const {
+  if (!options_.momentum) return std::nullopt;
+  return micro_batch_momentum(*options_.momentum, micro_batches_);
+}
+
+double BatchNorm::count_batch() {
+  const Device device = num_batches_tracked.device();
+  std::int64_t seen = 1;  // a dry count stays at its first batch
+  if (device == kCpu) {   // in place on the host
+    seen = ++*num_batches_tracked.mutable_data<std::int64_t>();
+  } else if (!device.is_dry()) {
+    num_batches_tracked.add_(ones({}, {.dtype = int64, .device = device}));
+    if (!options_.momentum) seen = num_batches_tracked.item_int();
+  }
+  return momentum().value_or(1.0 / static_cast<double>(seen));
+}
+
+void BatchNorm::update_running_stats() {
+  LIMPID_CHECK(shared_ && shared_->has_statistics(), ArgumentError, "[", type_name(),
+               "] has no statistics of a whole batch to update its running ones with");
+  if (!training() || !options_.track_running_stats) return;
+  const double average = count_batch();
+  shared_->update(running_mean, running_var, options_.momentum.value_or(average));  // once, by the whole momentum
+}
+
 Tensor BatchNorm::forward(const Tensor& x) {
   check_input(x);
   LIMPID_CHECK(x.size(1) == options_.num_features, ShapeError, "[", type_name(), "] expects ", options_.num_features,
                " channels, input is ", x);
   // A checkpoint that runs its forward again must not count the batch twice.
-  bool update = training() && options_.track_running_stats && !is_recomputing();
-  bool use_batch = training() || !options_.track_running_stats;
+  bool use_batch = uses_batch();
+  bool update = training() && use_batch && options_.track_running_stats && !is_recomputing();
+  if (use_batch && shared_) return batch_norm(x, weight, bias, shared_, options_.eps);
   if (use_batch) {
     std::int64_t count = x.numel() / options_.num_features;
     LIMPID_CHECK(count > 1, ShapeError, "[", type_name(),
                  "] expected more than 1 value per channel when the batch's statistics are used, got ", count,
                  " (input ", x, ")");
   }
-  double momentum = options_.momentum.value_or(0);
-  if (update) {
-    const Device device = num_batches_tracked.device();
-    if (device == kCpu || device.is_dry()) {  // in place on the host; a dry count stays at its first batch
-      std::int64_t seen = device.is_dry() ? 1 : ++*num_batches_tracked.mutable_data<std::int64_t>();
-      if (!options_.momentum) momentum = 1.0 / static_cast<double>(seen);
-    } else {
-      num_batches_tracked.add_(ones({}, {.dtype = int64, .device = num_batches_tracked.device()}));
-      if (!options_.momentum) momentum = 1.0 / static_cast<double>(num_batches_tracked.item_int());
-    }
-  }
+  const double momentum = update ? count_batch() : 0;
   bool running = update || !use_batch;
   return batch_norm(x, weight, bias, running ? running_mean : Tensor(), running ? running_var : Tensor(), use_batch,
                     momentum, options_.eps);

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include <limpid/autograd/batch_norm_shared.h>
 #include <limpid/nn/module.h>
 
 namespace limpid::nn {
@@ -26,6 +27,22 @@ class BatchNorm : public Module {
   void reset_running_stats();
   void reset_parameters();
 
+  // Frozen: in training too the running statistics are used, as constants, and stay as they are.
+  void set_frozen(bool frozen);
+  bool frozen() const { return frozen_; }
+  // A step has this many micro-batches: each moves the running statistics by m' with 1 - (1-m')^k = m, so that together
+  // they move them as one batch would. (Without a momentum, the average over all of them: nothing to adjust.)
+  void set_micro_batches(std::int64_t count);
+  // The momentum of one micro-batch; nothing: the average.
+  std::optional<double> momentum() const;
+  // Not null: this batch is a part of a larger one whose statistics are used (autograd/batch_norm_shared.h). The running
+  // statistics then move in update_running_stats() only.
+  void share(std::shared_ptr<BatchNormShared> shared) { shared_ = std::move(shared); }
+  const std::shared_ptr<BatchNormShared>& shared() const { return shared_; }
+  void update_running_stats();
+  // Whether a forward pass now would take the statistics of the batch.
+  bool uses_batch() const { return (training() && !frozen_) || !options_.track_running_stats; }
+
   Tensor weight, bias, running_mean, running_var, num_batches_tracked;
 
  protected:
@@ -33,8 +50,15 @@ class BatchNorm : public Module {
   virtual void check_input(const Tensor& x) const = 0;
 
  private:
+  double count_batch();  // counts it, and gives the momentum for it
   BatchNormOptions options_;
+  bool frozen_ = false;
+  std::int64_t micro_batches_ = 1;
+  std::shared_ptr<BatchNormShared> shared_;
 };
+
+// The momentum m' of one of `micro_batches`: 1 - (1-m')^micro_batches = momentum.
+double micro_batch_momentum(double momentum, std::int64_t micro_batches);
 
 // x [N,C] or [N,C,L].
 class BatchNorm1d : public BatchNorm {

@@ -78,18 +78,35 @@ Tensor batch_norm_invstd(const Tensor& var, double eps) {
   return unary(UnaryOp::rsqrt, unary(UnaryOp::add_scalar, cast(var, DType::float64), {eps, 0}));
 }
 
-BatchStatistics batch_norm_statistics(const Tensor& rows, double eps) {
+Tensor batch_norm_part(const Tensor& rows) {
   const Kernels& kernels = kernels_for(rows.device());
   std::int64_t pixels = rows.shape()[0], channels = rows.shape()[1];
   Tensor stats = empty({3, channels}, DType::float64, rows.device());
   Tensor work = workspace(kernels.plan_batch_norm(pixels, channels, rows.dtype()), rows.device());
   kernels.batch_norm_statistics(stats, rows, work);
+  return stats;
+}
+
+Tensor batch_norm_combine(const std::vector<Tensor>& parts) {
+  if (parts.size() == 1) return parts[0];
+  std::vector<Tensor> rows;
+  for (const Tensor& part : parts) rows.push_back(unsqueeze(part, 0));
+  Tensor stats = empty(parts[0].shape(), DType::float64, parts[0].device());
+  kernels_for(stats.device()).batch_norm_combine(stats, cat(rows, 0));
+  return stats;
+}
+
+BatchStatistics batch_norm_statistics_of(const Tensor& part, double count, double eps) {
   BatchStatistics out;
-  out.count = static_cast<double>(pixels);
-  out.mean = select(stats, 0, 1);
-  out.var = unary(UnaryOp::mul_scalar, select(stats, 0, 2), {1.0 / out.count, 0});
+  out.count = count;
+  out.mean = select(part, 0, 1);
+  out.var = unary(UnaryOp::mul_scalar, select(part, 0, 2), {1.0 / count, 0});
   out.invstd = batch_norm_invstd(out.var, eps);
   return out;
+}
+
+BatchStatistics batch_norm_statistics(const Tensor& rows, double eps) {
+  return batch_norm_statistics_of(batch_norm_part(rows), static_cast<double>(rows.shape()[0]), eps);
 }
 
 Tensor batch_norm_apply(const Tensor& rows, const Tensor& mean, const Tensor& invstd, const Tensor& weight, const Tensor& bias) {

@@ -27,6 +27,10 @@ struct BatchStatistics {
   double count = 0;
 };
 BatchStatistics batch_norm_statistics(const Tensor& rows, double eps);
+// The same in two steps, with parts of a batch in between: [3,C] f64 (count, mean, M2) of each part, merged into one.
+Tensor batch_norm_part(const Tensor& rows);
+Tensor batch_norm_combine(const std::vector<Tensor>& parts);
+BatchStatistics batch_norm_statistics_of(const Tensor& part, double count, double eps);
 Tensor batch_norm_invstd(const Tensor& var, double eps);
 Tensor batch_norm_apply(const Tensor& rows, const Tensor& mean, const Tensor& invstd, const Tensor& weight, const Tensor& bias);
 // [2,C] f64: sum dy, sum dy*xhat. These are also the gradients of bias and weight.
