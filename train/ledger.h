@@ -27,6 +27,7 @@ struct LedgerPlan {
   // The order of an epoch is RandomSampler(samples, seed): then hashes of ids can be checked. False: only listed ids can.
   bool shuffled = true;
   std::uint64_t seed = 0;
+  std::string lr_policy = {};  // ScalingPolicy::describe(); the rates themselves are in the steps
   std::string kernels = {};  // the instruction set that computes, "AVX2" (train/machine.h)
 };
 
