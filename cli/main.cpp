@@ -76,6 +76,7 @@ int run(int argc, char** argv) {
   add_plan(app, action);
   add_mem(app, action);
   add_check(app, action);
+  add_sweep(app, action);
   add_diff(app, action);
   std::vector<std::string> words = words_of(argc, argv);
   if (!words.empty() && !words[0].starts_with("-")) {
