@@ -51,6 +51,8 @@
 #include <limpid/optim/adam.h>
 #include <limpid/optim/clip_grad.h>
 #include <limpid/optim/grad_scaler.h>
+#include <limpid/optim/lamb.h>
+#include <limpid/optim/lars.h>
 #include <limpid/optim/lr_scheduler.h>
 #include <limpid/optim/optimizer.h>
 #include <limpid/optim/rmsprop.h>
@@ -84,5 +86,6 @@
 #include <limpid/train/run_diff.h>
 #include <limpid/train/run_folder.h>
 #include <limpid/train/settings.h>
+#include <limpid/train/scaling_policy.h>
 #include <limpid/train/step.h>
 #include <limpid/train/trainer.h>

@@ -23,6 +23,7 @@ void add_summary(CLI::App& app, Action& action);
 void add_mem(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_check(CLI::App& app, Action& action);
+void add_sweep(CLI::App& app, Action& action);
 void add_diff(CLI::App& app, Action& action);
 
 }  // namespace limpid::cli

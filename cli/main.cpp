@@ -87,6 +87,7 @@ int run(int argc, char** argv) {
   add_plan(app, action);
   add_mem(app, action);
   add_check(app, action);
+  add_sweep(app, action);
   add_diff(app, action);
   refuse_empty_values(app);
   std::vector<std::string> words = words_of(argc, argv);

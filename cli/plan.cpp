@@ -226,8 +226,8 @@ void add_plan(CLI::App& app, Action& action) {
   add_integer(*sub, "--batch", t.batch, "Samples a step, or a micro-batch")->capture_default_str();
   sub->add_option("--input", o->input, "One sample, CxHxW; default: what the model is usually fed with");
   add_integer(*sub, "--classes", t.classes, "Outputs (0 = 10)");
-  sub->add_option("--optimizer", t.optimizer, "adam, adamw, sgd or rmsprop")->capture_default_str();
-  sub->add_option("--momentum", t.momentum, "Of sgd and rmsprop: one more state");
+  sub->add_option("--optimizer", t.optimizer, "adam, adamw, sgd, rmsprop, lamb or lars")->capture_default_str();
+  sub->add_option("--momentum", t.momentum, "Of sgd, rmsprop and lars: one more state");
   sub->add_option("--amp", t.amp, "Precision of the forward pass: fp32, bf16 or fp16")->capture_default_str();
   sub->add_option("--clip", t.clip, "Gradient clipping (0 = off)");
   CLI::Option* batch = sub->get_option("--batch");

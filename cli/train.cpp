@@ -16,6 +16,7 @@
 #include <limpid/base/format.h>
 #include <limpid/memory/policies.h>
 #include <limpid/train/oom_advice.h>
+#include <limpid/train/scaling_policy.h>
 #include <limpid/train/trainer.h>
 
 #include "commands.h"
@@ -85,9 +86,11 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
        &TrainSettings::batch)->group("Training")->excludes(batch);
   o.micro_batch = keep(add_integer(sub, "--micro-batch", s.micro_batch, "Most samples computed at once; their gradients add up, each sample weighs 1/batch (0 = the whole batch)"),
        &TrainSettings::micro_batch)->group("Training");
-  add("--optimizer", &TrainSettings::optimizer, "adam, adamw, sgd or rmsprop")->group("Training");
-  add("--lr", &TrainSettings::lr, "Learning rate")->group("Training");
-  add("--momentum", &TrainSettings::momentum, "Of sgd and rmsprop")->group("Training");
+  add("--optimizer", &TrainSettings::optimizer, "adam, adamw, sgd, rmsprop, lamb or lars")->group("Training");
+  add("--lr", &TrainSettings::lr, "Learning rate; with --lr-policy that of --reference-batch")->group("Training");
+  add("--lr-policy", &TrainSettings::lr_policy, "How the rate follows the batch: none; linear (SGD's rule): lr batch/reference; sqrt (for Adam)")->group("Training");
+  add("--reference-batch", &TrainSettings::reference_batch, "Effective batch that --lr was found at")->group("Training");
+  add("--momentum", &TrainSettings::momentum, "Of sgd, rmsprop and lars")->group("Training");
   add("--weight-decay", &TrainSettings::weight_decay, "Decoupled for adamw, else added to the gradient")
       ->group("Training");
   add("--schedule", &TrainSettings::schedule, "constant; cosine (to 0); step (a tenth after each third of the run); exponential (ends at a hundredth of --lr); "
@@ -223,6 +226,9 @@ nlohmann::ordered_json result_json(const train::TrainResult& r, const TrainSetti
   json["data"] = s.data;
   json["model"] = s.model;
   json["batch"] = s.batch;
+  json["lr"] = train::scaling_policy(s).lr(s.batch);
+  json["lr_policy"] = s.lr_policy;
+  json["reference_batch"] = s.reference_batch > 0 ? Json(s.reference_batch) : Json();
   json["micro_batch"] = s.micro_batch > 0 ? s.micro_batch : s.batch;
   json["seed"] = s.seed;
   return json;
@@ -330,8 +336,11 @@ int run(TrainOptions& o) {
   progress.message(concat("data   ", settings.data, " (", parts.location, "): ", format_count(parts.training->size()),
                           " training, ", format_count(parts.validation ? parts.validation->size() : 0), " validation, ",
                           format_count(parts.test ? parts.test->size() : 0), " test samples of ", parts.card.input));
+  const train::ScalingPolicy policy = train::scaling_policy(settings);
   progress.message(concat("model  ", settings.model, ", ", format_count(parts.model->num_parameters()), " parameters; ",
-                          settings.optimizer, ", lr ", settings.lr, ", batch ", settings.batch));
+                          settings.optimizer, ", lr ", policy.lr(settings.batch), ", batch ", settings.batch));
+  if (settings.reference_batch > 0) progress.message("policy " + policy.describe());
+  for (const std::string& warning : policy.warnings(settings.batch, settings.optimizer)) progress.warning(warning);
   if (const std::string text = memory_text(settings); !text.empty()) progress.message("memory " + text);
   const train::PlanSettings plan = {.run = train::rehearsal_of(settings, parts),
                                     .allocator = memory::parse_allocator_settings(settings.alloc_conf),

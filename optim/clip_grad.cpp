@@ -45,15 +45,28 @@ double clip_coefficient(double norm, double max_norm) {
   return factor >= 1 ? 1 : factor;  // NaN stays NaN
 }
 
+namespace {
+
+double norm_of(const std::vector<std::vector<Tensor>>& runs) {
+  double squares = 0;
+  for (const std::vector<Tensor>& run : runs) squares += kernels_for(run[0].device()).sum_of_squares(run);
+  return std::sqrt(squares);
+}
+
+}  // namespace
+
+double grad_norm(const std::vector<Tensor>& params) {
+  NoGradGuard guard;
+  return norm_of(gradients_of("grad_norm", params));
+}
+
 double clip_grad_norm_(const std::vector<Tensor>& params, double max_norm, bool error_if_nonfinite) {
   LIMPID_CHECK(max_norm >= 0, ArgumentError, "[clip_grad_norm_] max_norm must not be negative, got ", max_norm);
   NoGradGuard guard;
   PhaseScope phase(Phase::optimizer);
   OpScope op(intern("clip_grad_norm_"));
   auto runs = gradients_of("clip_grad_norm_", params);
-  double squares = 0;
-  for (auto& run : runs) squares += kernels_for(run[0].device()).sum_of_squares(run);
-  double norm = std::sqrt(squares);
+  const double norm = norm_of(runs);
   LIMPID_CHECK(!error_if_nonfinite || std::isfinite(norm), ArgumentError,
                "[clip_grad_norm_] the norm of the gradients is ", norm);
   const double factor = clip_coefficient(norm, max_norm);

@@ -161,10 +161,12 @@ void Optimizer::run_groups() {
     std::vector<OptimChunk> chunks;
     std::vector<Slot*> slots;
   };
+  prepare();
   for (std::size_t g = 0; g < groups_.size(); g++) {
     check_options(g);
     std::vector<Bucket> buckets;  // nearly always one
     for (Slot& slot : groups_[g].slots) {
+      slot.trust = 1;
       if (!slot.takes_part()) continue;
       const Tensor& grad = slot.param.grad();
       for (std::size_t s = 0; s < kMaxStates; s++) {
@@ -183,12 +185,15 @@ void Optimizer::run_groups() {
       if (bucket == buckets.end())
         bucket = buckets.insert(bucket, {step, slot.param.dtype(), slot.param.device(), {}, {}});
       bucket->chunks.push_back(
-          {slot.param, fit_gradient(grad, slot.param), slot.state[0], slot.state[1], slot.state[2]});
+          {slot.param, fit_gradient(grad, slot.param), slot.state[0], slot.state[1], slot.state[2], 1});
       bucket->slots.push_back(&slot);
     }
     for (Bucket& bucket : buckets) {
       update(g, bucket.chunks, bucket.step);
-      for (Slot* slot : bucket.slots) slot->steps++;
+      for (std::size_t i = 0; i < bucket.slots.size(); i++) {
+        bucket.slots[i]->steps++;
+        bucket.slots[i]->trust = bucket.chunks[i].trust;
+      }
     }
   }
   steps_++;
@@ -212,6 +217,13 @@ std::vector<Tensor> Optimizer::parameters() const {
   std::vector<Tensor> all;
   for (const Group& group : groups_)
     for (const Slot& slot : group.slots) all.push_back(slot.param);
+  return all;
+}
+
+std::vector<double> Optimizer::trust_ratios() const {
+  std::vector<double> all;
+  for (const Group& group : groups_)
+    for (const Slot& slot : group.slots) all.push_back(slot.trust);
   return all;
 }
 

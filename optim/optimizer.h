@@ -54,6 +54,10 @@ class Optimizer {
   // Steps that happened. A parameter's own count ("state.N.step") is lower when it had no gradient at times.
   std::int64_t steps() const;
 
+  // What the last step() multiplied the update of each parameter by, in the order of parameters(): the trust ratios of
+  // LAMB and LARS; 1 for the other rules, before the first step, and for a parameter without a gradient.
+  std::vector<double> trust_ratios() const;
+
   OptimizerState state_dict() const;
   // Everything is checked before anything changes. DataError lists missing and unexpected names; ShapeError names both
   // shapes. Values are copied and cast to this optimizer's dtype.
@@ -67,6 +71,7 @@ class Optimizer {
     Tensor state[kMaxStates];  // undefined where the rule needs none
     std::int64_t steps = 0;    // those since the last settle() are counted as if all had happened
     std::int64_t guarded = 0;  // steps with found_inf since the last settle()
+    double trust = 1;          // of the last step()
     bool takes_part() const { return param.grad().defined() && param.numel() > 0; }
   };
   struct Group {
@@ -79,6 +84,8 @@ class Optimizer {
   // ArgumentError for an empty list, an undefined or repeated parameter, and for one that is no leaf or not floating.
   // `states`: names of the states, null = not needed.
   void add_group(const std::vector<Tensor>& params, const char* const (&states)[kMaxStates]);
+  // Before the first update() of a step: what a rule needs of all gradients together.
+  virtual void prepare() {}
   // Updates the given chunks of `group`; all have the same dtype, device and step count (`step` counts from 1).
   virtual void update(std::size_t group, std::span<OptimChunk> chunks, std::int64_t step) = 0;
   // Whether update() hands guard() to its kernels, so that they skip on the device. If not, step(found_inf) reads it.

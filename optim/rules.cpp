@@ -3,31 +3,10 @@
 
 #include <limpid/optim/adam.h>
 #include <limpid/optim/rmsprop.h>
+#include <limpid/optim/rules_private.h>
 #include <limpid/optim/sgd.h>
 
 namespace limpid::optim {
-namespace {
-
-void check_not_negative(const char* rule, const char* option, double value) {
-  LIMPID_CHECK(value >= 0 && std::isfinite(value), ArgumentError, "[", rule, "] ", option,
-               " must be finite and not negative, got ", value);
-}
-
-void check_fraction(const char* rule, const char* option, double value) {
-  LIMPID_CHECK(value >= 0 && value < 1, ArgumentError, "[", rule, "] ", option, " must be in [0, 1), got ", value);
-}
-
-Device device_of(std::span<OptimChunk> chunks) { return chunks[0].param.device(); }
-
-// A flag seen as 0 or 1 by an option visitor.
-void visit_flag(const char* name, bool& flag, const auto& visit) {
-  double value = flag ? 1 : 0;
-  visit(name, value);
-  flag = value != 0;
-}
-
-}  // namespace
-
 // ---- SGD
 
 SGD::SGD(const std::vector<Tensor>& params, const SGDOptions& options) { add(params, options); }

@@ -112,7 +112,7 @@ Kernels silenced(Kernels k, const char* device) {
       k.adaptive_avg_pool2d_backward, k.batch_norm_statistics, k.batch_norm_combine, k.batch_norm_apply,
       k.batch_norm_backward_reduce, k.batch_norm_backward_apply, k.row_norm, k.row_norm_backward, k.softmax,
       k.softmax_backward, k.cross_entropy, k.cross_entropy_backward, k.uniform, k.normal, k.dropout, k.sgd, k.adam,
-      k.rmsprop, k.sum_of_squares, k.scale, k.amp_unscale, k.amp_update);
+      k.rmsprop, k.lamb, k.lars, k.sum_of_squares, k.scale, k.amp_unscale, k.amp_update);
   return k;
 }
 

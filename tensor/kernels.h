@@ -50,6 +50,7 @@ struct LossDesc {
 // One chunk a parameter tensor of a fused optimizer step. States may be undefined where the rule needs none.
 struct OptimChunk {
   Tensor param, grad, state0, state1, state2;
+  double trust = 1;  // written by rules with a trust ratio: what the update of this tensor was multiplied by
 };
 // Mixed precision decides on the device whether a step happens: it changes nothing when found_inf (f32, one element) is
 // not 0. `skipped` (i64, one element): earlier steps that did not happen and that the args' `step` counts all the same.
@@ -73,6 +74,16 @@ struct RmspropArgs {
   double lr, alpha, eps, weight_decay, momentum;
   bool centered;
   StepGuard guard = {};
+};
+struct LambArgs {
+  double lr, beta1, beta2, eps, weight_decay;
+  double grad_scale;        // the gradients are multiplied by it first
+  bool adapt, trust_clip;   // trust ratio instead of 1; at most 1
+  std::int64_t step;        // from 1
+};
+struct LarsArgs {
+  double lr, momentum, dampening, weight_decay, trust_coefficient, eps;
+  bool nesterov, first_step, adapt, trust_clip;
 };
 
 struct Kernels {
@@ -168,6 +179,9 @@ struct Kernels {
   void (*sgd)(std::span<OptimChunk> chunks, const SgdArgs& args);
   void (*adam)(std::span<OptimChunk> chunks, const AdamArgs& args);
   void (*rmsprop)(std::span<OptimChunk> chunks, const RmspropArgs& args);
+  // f32 and f64 parameters only; the trust ratios are read back.
+  void (*lamb)(std::span<OptimChunk> chunks, const LambArgs& args);
+  void (*lars)(std::span<OptimChunk> chunks, const LarsArgs& args);
   double (*sum_of_squares)(std::span<const Tensor> tensors);  // f64 accumulation; reads back
   void (*scale)(std::span<Tensor> tensors, double factor);
 

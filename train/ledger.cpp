@@ -113,6 +113,7 @@ LedgerPlan plan_from(const Json& json) {
   plan.drop_last = read<bool>(json, "drop_last");
   plan.shuffled = read<bool>(json, "shuffled");
   plan.seed = read<std::uint64_t>(json, "seed");
+  plan.lr_policy = read<std::string>(json, "lr_policy");
   plan.kernels = read<std::string>(json, "kernels");
   // The check makes the order of an epoch: a number out of all reason is a damaged file, not a reason to fill the
   // memory.
@@ -198,6 +199,7 @@ std::string ledger_line(const LedgerPlan& p) {
                    {"drop_last", p.drop_last},
                    {"shuffled", p.shuffled},
                    {"seed", p.seed},
+                   {"lr_policy", p.lr_policy},
                    {"kernels", p.kernels}});
 }
 

@@ -28,6 +28,7 @@ struct LedgerPlan {
   // can.
   bool shuffled = true;
   std::uint64_t seed = 0;
+  std::string lr_policy = {};  // ScalingPolicy::describe(); the rates themselves are in the steps
   std::string kernels = {};  // the instruction set that computes, "AVX2" (train/machine.h)
 };
 

@@ -9,8 +9,11 @@
 #include <limpid/memory/allocator.h>
 #include <limpid/memory/policies.h>
 #include <limpid/optim/adam.h>
+#include <limpid/optim/lamb.h>
+#include <limpid/optim/lars.h>
 #include <limpid/optim/rmsprop.h>
 #include <limpid/optim/sgd.h>
+#include <limpid/train/scaling_policy.h>
 #include <limpid/train/state_json_private.h>
 
 namespace limpid::train {
@@ -38,6 +41,8 @@ void visit_settings(Settings& s, Visit&& visit) {
   visit("micro_batch", s.micro_batch, kNumbers);
   visit("optimizer", s.optimizer, kNumbers);
   visit("lr", s.lr, kNumbers);
+  visit("lr_policy", s.lr_policy, kNumbers);
+  visit("reference_batch", s.reference_batch, kNumbers);
   visit("momentum", s.momentum, kNumbers);
   visit("weight_decay", s.weight_decay, kNumbers);
   visit("schedule", s.schedule, kNumbers);
@@ -108,14 +113,15 @@ void check(const TrainSettings& s) {
   inside("label-smoothing", s.label_smoothing, 0, 1);
   inside("momentum", s.momentum, 0, 1);
   not_negative("lr", s.lr);
+  scaling_policy(s).check();
   not_negative("weight-decay", s.weight_decay);
   not_negative("clip", s.clip);
-  LIMPID_CHECK(one_of(s.optimizer, {"adam", "adamw", "sgd", "rmsprop"}), ArgumentError,
-               "[train] optimizer is one of adam, adamw, sgd, rmsprop; got ", s.optimizer);
+  LIMPID_CHECK(one_of(s.optimizer, {"adam", "adamw", "sgd", "rmsprop", "lamb", "lars"}), ArgumentError,
+               "[train] optimizer is one of adam, adamw, sgd, rmsprop, lamb, lars; got ", s.optimizer);
   LIMPID_CHECK(one_of(s.schedule, {"constant", "cosine", "step", "exponential", "onecycle"}), ArgumentError,
                "[train] schedule is one of constant, cosine, step, exponential, onecycle; got ", s.schedule);
-  LIMPID_CHECK(s.momentum == 0 || one_of(s.optimizer, {"sgd", "rmsprop"}), ArgumentError,
-               "[train] momentum belongs to sgd and rmsprop, the optimizer is ", s.optimizer);
+  LIMPID_CHECK(s.momentum == 0 || one_of(s.optimizer, {"sgd", "rmsprop", "lars"}), ArgumentError,
+               "[train] momentum belongs to sgd, rmsprop and lars, the optimizer is ", s.optimizer);
   LIMPID_CHECK(one_of(s.amp, {"fp32", "bf16", "fp16"}), ArgumentError, "[train] amp is one of fp32, bf16, fp16; got ",
                s.amp);
   LIMPID_CHECK(s.device == "cpu", ArgumentError, "[train] this build computes on the device cpu, got ", s.device);
@@ -184,20 +190,28 @@ std::vector<std::string> conflicts(const TrainSettings& saved, const TrainSettin
 }
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const TrainSettings& s, const std::vector<Tensor>& params) {
+  const double lr = scaling_policy(s).lr(s.batch);
   if (s.optimizer == "adam") {
-    return std::make_unique<optim::Adam>(params, optim::AdamOptions{.lr = s.lr, .weight_decay = s.weight_decay});
+    return std::make_unique<optim::Adam>(params, optim::AdamOptions{.lr = lr, .weight_decay = s.weight_decay});
   }
   if (s.optimizer == "adamw") {
-    return std::make_unique<optim::AdamW>(params, optim::AdamWOptions{.lr = s.lr, .weight_decay = s.weight_decay});
+    return std::make_unique<optim::AdamW>(params, optim::AdamWOptions{.lr = lr, .weight_decay = s.weight_decay});
   }
   if (s.optimizer == "sgd") {
     return std::make_unique<optim::SGD>(
-        params, optim::SGDOptions{.lr = s.lr, .momentum = s.momentum, .weight_decay = s.weight_decay});
+        params, optim::SGDOptions{.lr = lr, .momentum = s.momentum, .weight_decay = s.weight_decay});
   }
-  LIMPID_CHECK(s.optimizer == "rmsprop", ArgumentError, "[train] optimizer is one of adam, adamw, sgd, rmsprop; got ",
-               s.optimizer);
+  if (s.optimizer == "lamb") {
+    return std::make_unique<optim::Lamb>(params, optim::LambOptions{.lr = lr, .weight_decay = s.weight_decay});
+  }
+  if (s.optimizer == "lars") {
+    return std::make_unique<optim::Lars>(
+        params, optim::LarsOptions{.lr = lr, .momentum = s.momentum, .weight_decay = s.weight_decay});
+  }
+  LIMPID_CHECK(s.optimizer == "rmsprop", ArgumentError,
+               "[train] optimizer is one of adam, adamw, sgd, rmsprop, lamb, lars; got ", s.optimizer);
   return std::make_unique<optim::RMSprop>(
-      params, optim::RMSpropOptions{.lr = s.lr, .weight_decay = s.weight_decay, .momentum = s.momentum});
+      params, optim::RMSpropOptions{.lr = lr, .weight_decay = s.weight_decay, .momentum = s.momentum});
 }
 
 std::shared_ptr<optim::Schedule> make_schedule(const TrainSettings& s, std::int64_t total_steps) {
@@ -218,7 +232,7 @@ std::shared_ptr<optim::Schedule> make_schedule(const TrainSettings& s, std::int6
   } else {
     LIMPID_CHECK(s.schedule == "onecycle", ArgumentError,
                  "[train] schedule is one of constant, cosine, step, exponential, onecycle; got ", s.schedule);
-    main = optim::share(optim::OneCycle({.max_lr = s.lr, .total_steps = rest, .cycle_momentum = false}));
+    main = optim::share(optim::OneCycle({.max_lr = scaling_policy(s).lr(s.batch), .total_steps = rest, .cycle_momentum = false}));
   }
   if (s.warmup == 0) return main;
   return std::make_shared<optim::SequentialSchedule>(

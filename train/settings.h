@@ -30,9 +30,11 @@ struct TrainSettings {
   std::int64_t batch = 128;  // samples an optimizer step: the effective batch
   // Samples computed at once, at most; 0 = the whole batch. Their gradients add up, each sample weighs 1/batch.
   std::int64_t micro_batch = 0;
-  std::string optimizer = "adam";  // adam, adamw, sgd, rmsprop
-  double lr = 1e-3;
-  double momentum = 0;                // sgd and rmsprop
+  std::string optimizer = "adam";  // adam, adamw, sgd, rmsprop, lamb, lars
+  double lr = 1e-3;                    // at reference_batch, if there is an lr_policy; onecycle: the highest
+  std::string lr_policy = "none";      // none, linear, sqrt (train/scaling_policy.h)
+  std::int64_t reference_batch = 0;    // effective batch that lr was found at; 0 = not told
+  double momentum = 0;                // sgd, rmsprop and lars
   double weight_decay = 0;            // adamw: decoupled; the others: added to the gradient
   std::string schedule = "constant";  // constant, cosine, step, exponential, onecycle
   std::int64_t warmup = 0;            // steps of linear warmup from 0

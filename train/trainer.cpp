@@ -18,6 +18,7 @@
 #include <limpid/train/machine.h>
 #include <limpid/train/rehearsal.h>
 #include <limpid/train/reserve.h>
+#include <limpid/train/scaling_policy.h>
 
 namespace limpid::train {
 namespace {
@@ -118,6 +119,7 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, Start start, TrainObs
         .drop_last = settings_.drop_last,
         .shuffled = true,
         .seed = settings_.seed,
+        .lr_policy = scaling_policy(settings_).describe(),
         .kernels = machine_info().isa}));
   }
   if (settings_.trace > 0) {

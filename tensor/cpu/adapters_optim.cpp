@@ -118,6 +118,40 @@ void rmsprop(std::span<OptimChunk> chunks, const RmspropArgs& a) {
   run(chunks, [&]<class T>(std::span<const Chunk<T>> table) { rmsprop_step<T>(table, s); });
 }
 
+namespace {
+
+// trust = step(Chunk<T>) for each chunk: norms are of whole tensors, so there are no pieces of 16-bit parameters.
+template <class Step>
+void run_whole(const char* rule, std::span<OptimChunk> chunks, const Step& step) {
+  for (const OptimChunk& chunk : chunks) {
+    LIMPID_CHECK(!is_narrow(chunk.param.dtype()), DTypeError, "[", rule, "] parameters are f32 or f64, got ", chunk.param);
+  }
+  for (OptimChunk& chunk : chunks) {
+    visit_floating(chunk.param.dtype(), rule, [&]<class T>() {
+      if constexpr (sizeof(T) >= 4) {
+        const Tensor grad = matching(chunk.grad, chunk.param);
+        chunk.trust = step(Chunk<T>{chunk.param.mutable_data<T>(), grad.data<T>(), writable<T>(chunk.state0),
+                                    writable<T>(chunk.state1), nullptr, chunk.param.numel()});
+      }
+    });
+  }
+}
+
+}  // namespace
+
+void lamb(std::span<OptimChunk> chunks, const LambArgs& a) {
+  const LambStep s{.lr = a.lr, .beta1 = a.beta1, .beta2 = a.beta2, .eps = a.eps, .weight_decay = a.weight_decay,
+                   .grad_scale = a.grad_scale, .adapt = a.adapt, .trust_clip = a.trust_clip, .step = a.step};
+  run_whole("lamb", chunks, [&]<class T>(const Chunk<T>& chunk) { return lamb_step<T>(chunk, s); });
+}
+
+void lars(std::span<OptimChunk> chunks, const LarsArgs& a) {
+  const LarsStep s{.lr = a.lr, .momentum = a.momentum, .dampening = a.dampening, .weight_decay = a.weight_decay,
+                   .trust_coefficient = a.trust_coefficient, .eps = a.eps, .nesterov = a.nesterov,
+                   .first_step = a.first_step, .adapt = a.adapt, .trust_clip = a.trust_clip};
+  run_whole("lars", chunks, [&]<class T>(const Chunk<T>& chunk) { return lars_step<T>(chunk, s); });
+}
+
 double sum_of_squares(std::span<const Tensor> tensors) {
   double total = 0;
   std::vector<ConstSpan<float>> singles;

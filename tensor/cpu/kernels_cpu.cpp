@@ -57,6 +57,8 @@ constexpr Kernels kTable{
     .sgd = cpu::sgd,
     .adam = cpu::adam,
     .rmsprop = cpu::rmsprop,
+    .lamb = cpu::lamb,
+    .lars = cpu::lars,
     .sum_of_squares = cpu::sum_of_squares,
     .scale = cpu::scale,
     .amp_unscale = cpu::amp_unscale,

@@ -80,6 +80,8 @@ void dropout(Tensor& out, const Tensor& x, double p, std::uint64_t key, std::int
 void sgd(std::span<OptimChunk> chunks, const SgdArgs& args);
 void adam(std::span<OptimChunk> chunks, const AdamArgs& args);
 void rmsprop(std::span<OptimChunk> chunks, const RmspropArgs& args);
+void lamb(std::span<OptimChunk> chunks, const LambArgs& args);
+void lars(std::span<OptimChunk> chunks, const LarsArgs& args);
 double sum_of_squares(std::span<const Tensor> tensors);
 void scale(std::span<Tensor> tensors, double factor);
 

@@ -24,6 +24,10 @@ struct OptimLoops {
   void (*sgd)(const Chunk<T>& piece, const SgdStep& step);
   void (*adam)(const Chunk<T>& piece, const AdamStep& step);
   void (*rmsprop)(const Chunk<T>& piece, const RmspropStep& step);
+  // Moves the moments; adds up p^2 and the squares of the update.
+  void (*lamb_moments)(const Chunk<T>& piece, const LambStep& step, double& weight_squares, double& update_squares);
+  void (*lamb_apply)(const Chunk<T>& piece, const LambStep& step, double trust);
+  void (*lars)(const Chunk<T>& piece, const LarsStep& step, double trust);
 };
 
 }  // namespace
@@ -141,8 +145,67 @@ void rmsprop(const Chunk<T>& piece, const RmspropStep& s) {
   }
 }
 
+// m += (1 - beta1)(g' - m); v = beta2 v + (1 - beta2) g'^2; u = m / bc1 / (sqrt(v) / sqrt(bc2) + eps) + wd p, where
+// g' = grad_scale g. The norm of u is needed before u can be used: it is computed once to be measured, once to be applied.
 template <class T>
-inline constexpr OptimLoops<T> kOptimLoops = {&sgd<T>, &adam<T>, &rmsprop<T>};
+struct LambScalars {
+  explicit LambScalars(const LambStep& s)
+      : bc1(static_cast<T>(1.0 - std::pow(s.beta1, static_cast<double>(s.step)))),
+        root(static_cast<T>(std::sqrt(1.0 - std::pow(s.beta2, static_cast<double>(s.step))))),
+        eps(static_cast<T>(s.eps)),
+        decay(static_cast<T>(s.weight_decay)) {}
+  T bc1, root, eps, decay;
+  HWY_INLINE T update(T p, T m, T v) const { return m / bc1 / (std::sqrt(v) / root + eps) + decay * p; }
+};
+template <class T>
+void lamb_moments(const Chunk<T>& piece, const LambStep& s, double& weight_squares, double& update_squares) {
+  const LambScalars<T> scalars(s);
+  const T fresh1 = static_cast<T>(1.0 - s.beta1), beta2 = static_cast<T>(s.beta2),
+          fresh2 = static_cast<T>(1.0 - s.beta2), scale = static_cast<T>(s.grad_scale);
+  double weights = 0, updates = 0;
+  for (std::int64_t i = 0; i < piece.n; ++i) {
+    const T g = scale * piece.g[i], p = piece.p[i];
+    const T m = piece.s0[i] + fresh1 * (g - piece.s0[i]);
+    const T v = beta2 * piece.s1[i] + fresh2 * (g * g);
+    piece.s0[i] = m;
+    piece.s1[i] = v;
+    const double w = static_cast<double>(p), u = static_cast<double>(scalars.update(p, m, v));
+    weights += w * w;
+    updates += u * u;
+  }
+  weight_squares += weights;
+  update_squares += updates;
+}
+template <class T>
+void lamb_apply(const Chunk<T>& piece, const LambStep& s, double trust) {
+  const LambScalars<T> scalars(s);
+  const T rate = static_cast<T>(s.lr * trust);
+  for (std::int64_t i = 0; i < piece.n; ++i) {
+    piece.p[i] -= rate * scalars.update(piece.p[i], piece.s0[i], piece.s1[i]);
+  }
+}
+
+// d = trust (g + wd p), then the steps of SGD.
+template <class T>
+void lars(const Chunk<T>& piece, const LarsStep& s, double trust) {
+  const T lr = static_cast<T>(s.lr), decay = static_cast<T>(s.weight_decay), mu = static_cast<T>(s.momentum);
+  const T ratio = static_cast<T>(trust);
+  const T keep = s.first_step ? T(0) : mu, fresh = s.first_step ? T(1) : static_cast<T>(1.0 - s.dampening);
+  for (std::int64_t i = 0; i < piece.n; ++i) {
+    const T d = (piece.g[i] + decay * piece.p[i]) * ratio;
+    T move = d;
+    if (s.momentum != 0) {
+      const T b = keep * piece.s0[i] + fresh * d;
+      piece.s0[i] = b;
+      move = s.nesterov ? d + mu * b : b;
+    }
+    piece.p[i] -= lr * move;
+  }
+}
+
+template <class T>
+inline constexpr OptimLoops<T> kOptimLoops = {&sgd<T>,          &adam<T>,       &rmsprop<T>,
+                                              &lamb_moments<T>, &lamb_apply<T>, &lars<T>};
 
 const void* optim_loops_float() { return &kOptimLoops<float>; }
 const void* optim_loops_double() { return &kOptimLoops<double>; }
@@ -187,14 +250,18 @@ void for_pieces(std::int64_t count, const Length& length, const Fn& fn) {
   });
 }
 
+template <class T>
+Chunk<T> piece_of(const Chunk<T>& c, std::int64_t begin, std::int64_t end) {
+  const auto at = [&](T* s) { return s != nullptr ? s + begin : nullptr; };
+  return {c.p + begin, c.g + begin, at(c.s0), at(c.s1), at(c.s2), end - begin};
+}
+
 template <class T, class Step>
 void step_all(std::span<const Chunk<T>> chunks, void (*loop)(const Chunk<T>&, const Step&), const Step& step) {
   for_pieces(
       static_cast<std::int64_t>(chunks.size()), [&](std::int64_t t) { return chunks[static_cast<std::size_t>(t)].n; },
       [&](std::int64_t t, std::int64_t begin, std::int64_t end) {
-        const Chunk<T>& c = chunks[static_cast<std::size_t>(t)];
-        const auto at = [&](T* s) { return s != nullptr ? s + begin : nullptr; };
-        loop({c.p + begin, c.g + begin, at(c.s0), at(c.s1), at(c.s2), end - begin}, step);
+        loop(piece_of(chunks[static_cast<std::size_t>(t)], begin, end), step);
       });
 }
 
@@ -213,22 +280,78 @@ void rmsprop_step(std::span<const Chunk<T>> chunks, const RmspropStep& step) {
   step_all(chunks, optim_loops<T>().rmsprop, step);
 }
 
+namespace {
+
+// part(begin, end) adds to its two sums; at most kParts parts of equal length, added in order.
+struct Sums {
+  double first = 0, second = 0;
+};
+template <class Part>
+Sums sum_parts(std::int64_t n, const Part& part) {
+  constexpr std::int64_t kParts = 64;
+  const std::int64_t parts = std::clamp<std::int64_t>(n / (2 * kPiece), 1, kParts), length = ceil_div(n, parts);
+  Sums partial[kParts];
+  parallel_for(parts, [&](std::int64_t q) {
+    const std::int64_t begin = std::min(n, q * length);
+    part(begin, std::min(n, begin + length), partial[q]);
+  });
+  Sums total;
+  for (std::int64_t q = 0; q < parts; ++q) {
+    total.first += partial[q].first;
+    total.second += partial[q].second;
+  }
+  return total;
+}
+
+}  // namespace
+
+template <class T>
+double lamb_step(const Chunk<T>& chunk, const LambStep& step) {
+  const OptimLoops<T>& loops = optim_loops<T>();
+  const Sums squares = sum_parts(chunk.n, [&](std::int64_t begin, std::int64_t end, Sums& sums) {
+    loops.lamb_moments(piece_of(chunk, begin, end), step, sums.first, sums.second);
+  });
+  double trust = 1;
+  if (step.adapt && squares.first > 0 && squares.second > 0) trust = std::sqrt(squares.first) / std::sqrt(squares.second);
+  if (step.trust_clip) trust = std::min(trust, 1.0);
+  for_pieces(
+      1, [&](std::int64_t) { return chunk.n; },
+      [&](std::int64_t, std::int64_t begin, std::int64_t end) {
+        loops.lamb_apply(piece_of(chunk, begin, end), step, trust);
+      });
+  return trust;
+}
+
+template <class T>
+double lars_step(const Chunk<T>& chunk, const LarsStep& step) {
+  double trust = 1;
+  if (step.adapt) {
+    const MathLoops<T>& loops = math_loops<T>();
+    const Sums squares = sum_parts(chunk.n, [&](std::int64_t begin, std::int64_t end, Sums& sums) {
+      sums.first = loops.sum_squares(end - begin, chunk.p + begin);
+      sums.second = loops.sum_squares(end - begin, chunk.g + begin);
+    });
+    const double weight = std::sqrt(squares.first), gradient = std::sqrt(squares.second);
+    if (weight > 0 && gradient > 0)
+      trust = step.trust_coefficient * weight / (gradient + weight * step.weight_decay + step.eps);
+    if (step.trust_clip) trust = std::min(trust / step.lr, 1.0);
+  }
+  for_pieces(
+      1, [&](std::int64_t) { return chunk.n; },
+      [&](std::int64_t, std::int64_t begin, std::int64_t end) {
+        optim_loops<T>().lars(piece_of(chunk, begin, end), step, trust);
+      });
+  return trust;
+}
+
 template <class T>
 double sum_of_squares(std::span<const ConstSpan<T>> tensors) {
   const MathLoops<T>& loops = math_loops<T>();
-  constexpr std::int64_t kParts = 64;
   double total = 0;
   for (const ConstSpan<T>& t : tensors) {
-    // At most kParts sums of equal length a tensor, added in order.
-    const std::int64_t parts = std::clamp<std::int64_t>(t.n / (2 * kPiece), 1, kParts), length = ceil_div(t.n, parts);
-    double partial[kParts] = {};
-    parallel_for(parts, [&](std::int64_t q) {
-      const std::int64_t begin = std::min(t.n, q * length), end = std::min(t.n, begin + length);
-      partial[q] = loops.sum_squares(end - begin, t.data + begin);
-    });
-    double sum = 0;
-    for (std::int64_t q = 0; q < parts; ++q) sum += partial[q];
-    total += sum;
+    total += sum_parts(t.n, [&](std::int64_t begin, std::int64_t end, Sums& sums) {
+               sums.first = loops.sum_squares(end - begin, t.data + begin);
+             }).first;
   }
   return total;
 }
@@ -259,6 +382,8 @@ void clamp_tensors(std::span<const MutableSpan<T>> tensors, double low, double h
   template void sgd_step<T>(std::span<const Chunk<T>>, const SgdStep&);         \
   template void adam_step<T>(std::span<const Chunk<T>>, const AdamStep&);       \
   template void rmsprop_step<T>(std::span<const Chunk<T>>, const RmspropStep&); \
+  template double lamb_step<T>(const Chunk<T>&, const LambStep&);               \
+  template double lars_step<T>(const Chunk<T>&, const LarsStep&);               \
   template double sum_of_squares<T>(std::span<const ConstSpan<T>>);             \
   template void scale_tensors<T>(std::span<const MutableSpan<T>>, double);      \
   template void clamp_tensors<T>(std::span<const MutableSpan<T>>, double, double);

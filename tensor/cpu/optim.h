@@ -32,6 +32,15 @@ struct RmspropStep {
   double lr = 0, alpha = 0.99, eps = 1e-8, weight_decay = 0, momentum = 0;
   bool centered = false;
 };
+struct LambStep {
+  double lr = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-6, weight_decay = 0, grad_scale = 1;
+  bool adapt = false, trust_clip = false;
+  std::int64_t step = 1;
+};
+struct LarsStep {
+  double lr = 0, momentum = 0, dampening = 0, weight_decay = 0, trust_coefficient = 1e-3, eps = 1e-8;
+  bool nesterov = false, first_step = false, adapt = false, trust_clip = false;
+};
 
 // s0: momentum buffer (if momentum != 0).
 template <class T>
@@ -42,6 +51,12 @@ void adam_step(std::span<const Chunk<T>> chunks, const AdamStep& step);
 // s0: square average, s1: momentum buffer (if momentum != 0), s2: gradient average (if centered).
 template <class T>
 void rmsprop_step(std::span<const Chunk<T>> chunks, const RmspropStep& step);
+// Rules with a trust ratio, which they return; one tensor a call. s0: first moment, s1: second moment.
+template <class T>
+double lamb_step(const Chunk<T>& chunk, const LambStep& step);
+// s0: momentum buffer (if momentum != 0).
+template <class T>
+double lars_step(const Chunk<T>& chunk, const LarsStep& step);
 
 template <class T>
 struct ConstSpan {

@@ -1,0 +1,282 @@
+#include <limpid/train/sweep.h>
+
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <memory>
+#include <set>
+
+#include <limpid/base/format.h>
+#include <limpid/base/scope.h>
+#include <limpid/memory/allocator.h>
+#include <limpid/memory/host_memory.h>
+#include <limpid/nn/models/models.h>
+#include <limpid/optim/grad_scaler.h>
+#include <limpid/tensor/cpu/parallel.h>
+#include <limpid/tensor/creation.h>
+#include <limpid/tensor/dry.h>
+#include <limpid/tensor/random.h>
+#include <limpid/train/amp.h>
+#include <limpid/train/state_json_private.h>
+#include <limpid/train/step.h>
+
+namespace limpid::train {
+namespace {
+
+constexpr std::int64_t kLargestSize = 1 << 20;
+constexpr std::size_t kMostSizes = 1000;
+
+std::int64_t parse_size(const std::string& word, const std::string& text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  LIMPID_CHECK(error == std::errc() && end == word.data() + word.size() && value >= 1 && value <= kLargestSize, ArgumentError,
+               "sizes are whole numbers from 1 to ", kLargestSize, " and ranges such as 16:256:x2 or 16:64:16; got ", word.empty() ? "nothing" : word,
+               " in ", text);
+  return value;
+}
+
+std::vector<std::string> split(const std::string& text, char at) {
+  std::vector<std::string> parts(1);
+  for (char c : text) {
+    if (c == at) {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+double cpu_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// One batch of random samples in the row of the data; its labels are in turn, and zeros where nothing is computed.
+data::Batch random_batch(const TrainSettings& s) {
+  data::Batch batch;
+  Shape shape(s.input);
+  shape.insert(0, s.batch);
+  batch.x = randn(shape, {.role = memory::Role::io});
+  if (default_device() == kCpu) {
+    std::vector<std::int64_t> labels(static_cast<std::size_t>(s.batch));
+    for (std::size_t i = 0; i < labels.size(); i++) labels[i] = static_cast<std::int64_t>(i) % s.classes;
+    batch.y = from_vector(labels, {s.batch});
+  } else {
+    batch.y = zeros({s.batch}, {.dtype = DType::int64});
+  }
+  batch.indices.resize(static_cast<std::size_t>(s.batch));
+  return batch;
+}
+
+// The steps of one row, live or dry; `before` and `after` are called around each of them. Returns the peaks of `pool`.
+template <class Before, class After>
+memory::Stats run_steps(const TrainSettings& s, std::int64_t steps, memory::Allocator& pool, Before&& before, After&& after) {
+  pool.set_capacity(s.memory_cap);
+  const std::shared_ptr<nn::Module> model =
+      nn::make_model(s.model, {.input = Shape(s.input), .classes = s.classes, .seed = s.seed});
+  model->name_tree();
+  model->train();
+  const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(s, model->parameters());
+  std::unique_ptr<optim::GradScaler> scaler;
+  if (needs_scaler(s.amp)) scaler = std::make_unique<optim::GradScaler>();
+  Step step(*model, *optimizer, {.label_smoothing = s.label_smoothing, .precision = s.amp, .clip = s.clip}, scaler.get());
+  step.set_micro_batch_limit(s.micro_batch);
+  const data::Batch batch = random_batch(s);
+  for (std::int64_t i = 0; i < steps; i++) {
+    before(i);
+    step.begin(i, s.batch);
+    step.add(batch);
+    step.finish();
+    pool.end_step();
+    after(i);
+  }
+  return pool.stats();
+}
+
+SweepRow measure_row(const SweepSettings& settings, std::int64_t size) {
+  SweepRow row;
+  row.batch = size;
+  TrainSettings s = settings.train;
+  s.batch = size;
+  if (s.micro_batch >= size) s.micro_batch = 0;
+  auto peak = [](const memory::Stats& stats, memory::Metric metric) {
+    return static_cast<std::uint64_t>(stats.get(metric).peak);
+  };
+  try {
+    {
+      dry::Run run;
+      dry::Placeholder loss(0);
+      const memory::Stats stats = run_steps(s, settings.warmup + 1, run.pool(), [](std::int64_t) {}, [](std::int64_t) {});
+      row.predicted_allocated = peak(stats, memory::Metric::allocated_bytes);
+      row.predicted_reserved = peak(stats, memory::Metric::reserved_bytes);
+    }
+    memory::Allocator pool(std::make_shared<memory::HostMemory>("cpu"));
+    PoolScope scope(pool);
+    std::vector<double> seconds;
+    double start = 0, cpu_start = 0, wall_start = 0, cpu_total = 0, wall_total = 0;
+    const memory::Stats stats = run_steps(
+        s, settings.warmup + settings.steps, pool,
+        [&](std::int64_t i) {
+          start = now_seconds();
+          if (i == settings.warmup) cpu_start = cpu_seconds(), wall_start = start;
+        },
+        [&](std::int64_t i) {
+          if (i < settings.warmup) return;
+          const double end = now_seconds();
+          seconds.push_back(end - start);
+          cpu_total = cpu_seconds() - cpu_start, wall_total = end - wall_start;
+        });
+    row.step = spread_of(std::move(seconds));
+    row.busy = cpu_total / (wall_total * cpu::num_threads());
+    row.allocated = peak(stats, memory::Metric::allocated_bytes);
+    row.reserved = peak(stats, memory::Metric::reserved_bytes);
+  } catch (const memory::OutOfMemoryError&) {
+    row = {};
+    row.batch = size;
+    row.fits = false;
+  }
+  return row;
+}
+
+template <class... Args>
+std::string format(const char* form, Args... args) {
+  char text[256];
+  std::snprintf(text, sizeof text, form, args...);
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> parse_batches(const std::string& text) {
+  std::set<std::int64_t> sizes;
+  for (const std::string& word : split(text, ',')) {
+    const std::vector<std::string> parts = split(word, ':');
+    if (parts.size() == 1) {
+      sizes.insert(parse_size(word, text));
+      continue;
+    }
+    LIMPID_CHECK(parts.size() == 3, ArgumentError, "a range of sizes is FIRST:LAST:xFACTOR or FIRST:LAST:STEP; got ", word);
+    const std::int64_t first = parse_size(parts[0], text), last = parse_size(parts[1], text);
+    const bool factor = parts[2].starts_with('x');
+    const std::int64_t by = parse_size(factor ? parts[2].substr(1) : parts[2], text);
+    LIMPID_CHECK(first <= last, ArgumentError, "a range of sizes goes upwards; got ", word);
+    LIMPID_CHECK(!factor || by >= 2, ArgumentError, "a range grows by a factor of at least 2; got ", word);
+    for (std::int64_t size = first; size <= last && sizes.size() <= kMostSizes; size = factor ? size * by : size + by)
+      sizes.insert(size);
+  }
+  LIMPID_CHECK(sizes.size() <= kMostSizes, ArgumentError, "at most ", kMostSizes, " sizes; got more in ", text);
+  return {sizes.begin(), sizes.end()};
+}
+
+std::optional<std::int64_t> find_knee(const std::vector<SweepRow>& rows) {
+  double best = 0;
+  for (const SweepRow& row : rows) best = std::max(best, row.samples_per_second());
+  std::optional<std::int64_t> knee;
+  for (const SweepRow& row : rows) {
+    if (row.fits && best > 0 && row.samples_per_second() >= kKneeShare * best && (!knee || row.batch < *knee)) knee = row.batch;
+  }
+  return knee;
+}
+
+Sweep sweep(const SweepSettings& settings, const std::function<void(std::int64_t)>& progress) {
+  check(settings.train);
+  LIMPID_CHECK(!settings.batches.empty(), ArgumentError, "[sweep] there are no batch sizes");
+  LIMPID_CHECK(settings.warmup >= 0 && settings.steps >= 1, ArgumentError, "[sweep] at least 0 warm-up steps and 1 timed one, got ",
+               settings.warmup, " and ", settings.steps);
+  LIMPID_CHECK(settings.train.input.size() == 3 && settings.train.classes >= 1, ArgumentError,
+               "[sweep] needs the size of one sample (channels, height, width) and the number of classes");
+  if (settings.train.threads > 0) cpu::set_num_threads(static_cast<int>(settings.train.threads));
+  Sweep out;
+  out.model = settings.train.model;
+  out.threads = cpu::num_threads();
+  for (std::int64_t size : settings.batches) {
+    if (progress) progress(size);
+    out.rows.push_back(measure_row(settings, size));
+  }
+  out.knee = find_knee(out.rows);
+  return out;
+}
+
+std::string to_string(const Sweep& s) {
+  std::string out = concat(s.model, ", ", s.threads, s.threads == 1 ? " thread" : " threads", "; times are medians, +- is half the distance of the quartiles\n");
+  out += "batch   step ms   +- %   samples/s   ms/sample   busy %   peak allocated (dry)       peak reserved (dry)\n";
+  for (const SweepRow& r : s.rows) {
+    if (!r.fits) {
+      out += format("%5lld   out of memory\n", static_cast<long long>(r.batch));
+      continue;
+    }
+    auto bytes = [](std::uint64_t measured, std::uint64_t predicted) {
+      return format_bytes(measured) + (measured == predicted ? " (equal)" : " (" + format_bytes(predicted) + ")");
+    };
+    out += format("%5lld  %8.3f  %5.1f  %10.1f  %10.4f  %7.0f   %-25s  %-20s%s%s\n", static_cast<long long>(r.batch), 1e3 * r.step.median,
+                  50 * r.step.iqr(), r.samples_per_second(), 1e3 * r.seconds_per_sample(), 100 * r.busy,
+                  bytes(r.allocated, r.predicted_allocated).c_str(), bytes(r.reserved, r.predicted_reserved).c_str(),
+                  s.knee == r.batch ? " <- knee" : "", r.step.noisy() ? " noisy" : "");
+  }
+  if (s.knee) {
+    out += format("knee: batch %lld, the smallest with at least %.0f %% of the best samples/s\n", static_cast<long long>(*s.knee),
+                  100 * kKneeShare);
+  }
+  out += format("noisy: the quartiles are more than %.0f %% of the median apart; busy: CPU time of the process / (threads x time)\n",
+                100 * kNoisy);
+  return out;
+}
+
+std::string to_json(const Sweep& s) {
+  using detail::Json;
+  Json rows = Json::array();
+  for (const SweepRow& r : s.rows) {
+    if (!r.fits) {
+      rows.push_back({{"batch", r.batch}, {"fits", false}});
+      continue;
+    }
+    rows.push_back({{"batch", r.batch},
+                    {"fits", true},
+                    {"timed_steps", r.step.count},
+                    {"step_seconds", r.step.median},
+                    {"step_seconds_low", r.step.low},
+                    {"step_seconds_high", r.step.high},
+                    {"iqr_share", r.step.iqr()},
+                    {"noisy", r.step.noisy()},
+                    {"samples_per_second", r.samples_per_second()},
+                    {"seconds_per_sample", r.seconds_per_sample()},
+                    {"busy", r.busy},
+                    {"peak_allocated_bytes", r.allocated},
+                    {"peak_reserved_bytes", r.reserved},
+                    {"predicted_allocated_bytes", r.predicted_allocated},
+                    {"predicted_reserved_bytes", r.predicted_reserved}});
+  }
+  const Json json = {{"model", s.model},
+                     {"threads", s.threads},
+                     {"knee", s.knee ? Json(*s.knee) : Json()},
+                     {"knee_share", kKneeShare},
+                     {"rows", rows}};
+  return json.dump();
+}
+
+std::string to_csv(const Sweep& s) {
+  std::string out =
+      "batch,fits,step_seconds,step_seconds_low,step_seconds_high,noisy,samples_per_second,seconds_per_sample,busy,"
+      "peak_allocated_bytes,peak_reserved_bytes,predicted_allocated_bytes,predicted_reserved_bytes,knee\n";
+  for (const SweepRow& r : s.rows) {
+    if (!r.fits) {
+      out += concat(r.batch, ",0,,,,,,,,,,,,0\n");
+      continue;
+    }
+    out += concat(r.batch, ",1,") +
+           format("%.9g,%.9g,%.9g,%d,%.9g,%.9g,%.6g,", r.step.median, r.step.low, r.step.high, r.step.noisy() ? 1 : 0,
+                  r.samples_per_second(), r.seconds_per_sample(), r.busy) +
+           concat(r.allocated, ",", r.reserved, ",", r.predicted_allocated, ",", r.predicted_reserved, ",",
+                  s.knee == r.batch ? 1 : 0, "\n");
+  }
+  return out;
+}
+
+}  // namespace limpid::train
