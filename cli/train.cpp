@@ -125,6 +125,8 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
            ->default_str("64MiB"),
        &TrainSettings::trace)
       ->group("Run folder");
+  add("--monitor", &TrainSettings::monitor_every, "Steps a record of the monitor: samples/s, where the time went, memory by role (0 = none)")->group("Run folder");
+  flag("--tensorboard", &TrainSettings::tensorboard, "Also write event files for TensorBoard into the run folder")->group("Run folder");
   flag("--ledger-ids", &TrainSettings::ledger_ids, "List the samples of every step in ledger.jsonl, besides their hash")->group("Run folder");
   sub.add_flag("--resume", o.resume, "Go on with the run in --out, bit for bit; options given again must agree")
       ->group("Run folder");
@@ -214,6 +216,7 @@ nlohmann::ordered_json result_json(const train::TrainResult& r, const TrainSetti
   json["alloc_conf"] = s.alloc_conf;
   json["huge_pages"] = s.huge_pages;
   json["workspace_cap"] = s.workspace_cap;
+  json["diagnosis"] = r.diagnosis ? Json::parse(train::to_json(*r.diagnosis)) : Json(nullptr);
   json["device_calls"] = r.device_calls;
   json["device_calls_after_first_step"] = r.device_calls_after_first_step;
   json["reserve_plan"] = r.reserved ? Json::parse(memory::to_json(*r.reserved)) : Json(nullptr);
@@ -237,6 +240,7 @@ void print_result(const train::TrainResult& r, std::FILE* to) {
   }
   if (r.test) std::fprintf(to, "test accuracy %s, loss %.4f\n", percent(r.test->accuracy).c_str(), r.test->loss);
   if (r.diverged) std::fprintf(to, "diverged: the loss is no finite number\n");
+  if (r.diagnosis) std::fprintf(to, "diagnosis: %s\n", r.diagnosis->text.c_str());
   std::fprintf(to, "\n%s", train::to_string(r.memory).c_str());
   if (r.reserved) {
     std::fprintf(to, "\n%s\ndevice calls of the training: %s\n", memory::to_string(*r.reserved).c_str(),
