@@ -24,5 +24,6 @@ void add_mem(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_check(CLI::App& app, Action& action);
 void add_diff(CLI::App& app, Action& action);
+void add_report(CLI::App& app, Action& action);
 
 }  // namespace limpid::cli

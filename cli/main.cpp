@@ -77,6 +77,7 @@ int run(int argc, char** argv) {
   add_mem(app, action);
   add_check(app, action);
   add_diff(app, action);
+  add_report(app, action);
   std::vector<std::string> words = words_of(argc, argv);
   if (!words.empty() && !words[0].starts_with("-")) {
     std::string known;

@@ -21,6 +21,7 @@
 #include "commands.h"
 #include "common.h"
 #include "progress.h"
+#include "report/report_page.h"
 
 namespace limpid::cli {
 namespace {
@@ -352,6 +353,13 @@ int run(TrainOptions& o) {
   } catch (const memory::OutOfMemoryError& error) {
     explain_failure(error.info(), plan, o, progress);
     throw;
+  }
+  if (!settings.out.empty()) {
+    try {
+      write_report(settings.out, settings.out + "/report.html");
+    } catch (const Error& error) {  // the run itself is whole
+      progress.warning(concat("there is no report of the run: ", error.what()));
+    }
   }
   if (settings.out.empty()) {
     progress.message("nothing was kept: there is no --out");

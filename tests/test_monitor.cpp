@@ -66,7 +66,7 @@ TEST_CASE("a window's time is waiting, computing and the rest; pauses are none o
       clocks.now += 1000, clocks.cpu += 500;
       monitor.go_on();
     }
-    record = monitor.step_done(step, 0, 32, 0.1, false);
+    record = monitor.step_done({step, 0, 32, 0.1, 1024}, false);
   }
   REQUIRE(record);
   CHECK(record->step == 3);
@@ -80,7 +80,7 @@ TEST_CASE("a window's time is waiting, computing and the rest; pauses are none o
   CHECK(record->busy() == Approx(11.0 / 16));
   CHECK(record->samples_per_second() == Approx(16));
   CHECK(record->lr == 0.1);
-  CHECK(record->scale == 1);
+  CHECK(record->scale == 1024);
   CHECK(record->memory.allocated == 5);
   CHECK(!record->host_to_device);
   CHECK(!record->launch_gap);
@@ -88,14 +88,14 @@ TEST_CASE("a window's time is waiting, computing and the rest; pauses are none o
 
   // The end of an epoch closes a window early, and the next one ends with step 7 nevertheless.
   clocks.step(monitor, 0, 1, 0);
-  record = monitor.step_done(4, 0, 20, 0.1, true);
+  record = monitor.step_done({4, 0, 20, 0.1, 1024}, true);
   REQUIRE(record);
   CHECK(record->steps == 1);
   CHECK(record->data_wait == 0);
   CHECK(record->busy() == Approx(1));
   for (std::int64_t step = 5; step < 8; step++) {
     clocks.step(monitor, 0, 1, 0);
-    record = monitor.step_done(step, 1, 32, 0.05, false);
+    record = monitor.step_done({step, 1, 32, 0.05, 1024}, false);
     CHECK(record.has_value() == (step == 7));
   }
   CHECK(record->steps == 3);
@@ -112,7 +112,7 @@ TEST_CASE("0 turns the monitor off") {
   Monitor monitor(0, clocks.sources());
   monitor.go_on();
   clocks.step(monitor, 1, 1, 1);
-  CHECK(!monitor.step_done(9, 0, 1, 0.1, true));
+  CHECK(!monitor.step_done({9, 0, 1, 0.1, 1024}, true));
   CHECK(!diagnose(monitor.totals(), 2, 2));
 }
 

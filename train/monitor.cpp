@@ -204,17 +204,17 @@ void Monitor::collect() {
   window_.data_wait += wait_ - wait;
 }
 
-std::optional<MonitorRecord> Monitor::step_done(std::int64_t step, std::int64_t epoch, std::int64_t samples, double lr,
-                                                bool close) {
+std::optional<MonitorRecord> Monitor::step_done(const MonitoredStep& step, bool close) {
   if (every_ == 0) return std::nullopt;
   window_.steps++;
-  window_.samples += samples;
-  if ((step + 1) % every_ != 0 && !close) return std::nullopt;
+  window_.samples += step.samples;
+  if ((step.step + 1) % every_ != 0 && !close) return std::nullopt;
   collect();
   MonitorRecord record = std::exchange(window_, {});
-  record.step = step;
-  record.epoch = epoch;
-  record.lr = lr;
+  record.step = step.step;
+  record.epoch = step.epoch;
+  record.lr = step.lr;
+  record.scale = step.scale;
   record.rest = std::max(0.0, record.seconds - record.data_wait - record.compute);
   record.threads = sources_.threads();
   record.memory = sources_.memory();

@@ -88,6 +88,15 @@ struct MonitorSources {
 };
 MonitorSources monitor_sources(const data::DataLoader& loader);  // of this process; the loader must outlive them
 
+// What the monitor is told of a step.
+struct MonitoredStep {
+  std::int64_t step = 0;  // from 0
+  std::int64_t epoch = 0;
+  std::int64_t samples = 0;
+  double lr = 0;
+  double scale = 1;
+};
+
 class Monitor {
  public:
   // A record every `every` steps; 0 = off.
@@ -108,8 +117,7 @@ class Monitor {
     double start_;
   };
   // After each step. A window ends with the steps k-1, 2k-1, ... of the run, or where `close` says so (an epoch's end).
-  std::optional<MonitorRecord> step_done(std::int64_t step, std::int64_t epoch, std::int64_t samples, double lr,
-                                         bool close);
+  std::optional<MonitorRecord> step_done(const MonitoredStep& step, bool close);
   const MonitorTotals& totals() const { return totals_; }
 
  private:

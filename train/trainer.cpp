@@ -270,7 +270,8 @@ void Trainer::log_step(const StepRecord& r) {
 }
 
 void Trainer::monitor_step(const StepRecord& r, bool last) {
-  const std::optional<MonitorRecord> record = monitor_->step_done(r.step, r.epoch, r.samples, r.lr, last);
+  const std::optional<MonitorRecord> record = monitor_->step_done(
+      {.step = r.step, .epoch = r.epoch, .samples = r.samples, .lr = r.lr, .scale = r.scale}, last);
   if (!record) return;
   if (folder_) folder_->monitor().write_line(to_json(*record));
   if (events_) events_->write(*record);
