@@ -22,6 +22,7 @@
 #include "commands.h"
 #include "common.h"
 #include "progress.h"
+#include "report/report_page.h"
 
 namespace limpid::cli {
 namespace {
@@ -128,6 +129,8 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
            ->default_str("64MiB"),
        &TrainSettings::trace)
       ->group("Run folder");
+  add("--monitor", &TrainSettings::monitor_every, "Steps a record of the monitor: samples/s, where the time went, memory by role (0 = none)")->group("Run folder");
+  flag("--tensorboard", &TrainSettings::tensorboard, "Also write event files for TensorBoard into the run folder")->group("Run folder");
   flag("--ledger-ids", &TrainSettings::ledger_ids, "List the samples of every step in ledger.jsonl, besides their hash")->group("Run folder");
   sub.add_flag("--resume", o.resume, "Go on with the run in --out, bit for bit; options given again must agree")
       ->group("Run folder");
@@ -217,6 +220,7 @@ nlohmann::ordered_json result_json(const train::TrainResult& r, const TrainSetti
   json["alloc_conf"] = s.alloc_conf;
   json["huge_pages"] = s.huge_pages;
   json["workspace_cap"] = s.workspace_cap;
+  json["diagnosis"] = r.diagnosis ? Json::parse(train::to_json(*r.diagnosis)) : Json(nullptr);
   json["device_calls"] = r.device_calls;
   json["device_calls_after_first_step"] = r.device_calls_after_first_step;
   json["reserve_plan"] = r.reserved ? Json::parse(memory::to_json(*r.reserved)) : Json(nullptr);
@@ -243,6 +247,7 @@ void print_result(const train::TrainResult& r, std::FILE* to) {
   }
   if (r.test) std::fprintf(to, "test accuracy %s, loss %.4f\n", percent(r.test->accuracy).c_str(), r.test->loss);
   if (r.diverged) std::fprintf(to, "diverged: the loss is no finite number\n");
+  if (r.diagnosis) std::fprintf(to, "diagnosis: %s\n", r.diagnosis->text.c_str());
   std::fprintf(to, "\n%s", train::to_string(r.memory).c_str());
   if (r.reserved) {
     std::fprintf(to, "\n%s\ndevice calls of the training: %s\n", memory::to_string(*r.reserved).c_str(),
@@ -357,6 +362,13 @@ int run(TrainOptions& o) {
   } catch (const memory::OutOfMemoryError& error) {
     explain_failure(error.info(), plan, o, progress);
     throw;
+  }
+  if (!settings.out.empty()) {
+    try {
+      write_report(settings.out, settings.out + "/report.html");
+    } catch (const Error& error) {  // the run itself is whole
+      progress.warning(concat("there is no report of the run: ", error.what()));
+    }
   }
   if (settings.out.empty()) {
     progress.message("nothing was kept: there is no --out");

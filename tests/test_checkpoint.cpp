@@ -387,7 +387,7 @@ TEST_CASE("a run folder is made once") {
   {
     auto run = RunFolder::create(path, settings);
     run->steps().write_line("{}");
-    CHECK(run->offsets() == LogOffsets{{"steps.jsonl", 3}, {"ledger.jsonl", 0}});
+    CHECK(run->offsets() == LogOffsets{{"steps.jsonl", 3}, {"ledger.jsonl", 0}, {"monitor.jsonl", 0}});
   }
   CHECK(RunFolder::settings_of(path) == settings);
   CHECK(contains(error_of([&] { RunFolder::create(path, settings); }), "already holds a run"));

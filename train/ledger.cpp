@@ -17,8 +17,6 @@ using detail::Json;
 using detail::number;
 using detail::read;
 
-constexpr std::uint64_t kLargestLedger = std::uint64_t{4} << 30;
-
 std::string hex(std::uint64_t value, int digits) {
   char text[20];
   std::snprintf(text, sizeof text, "%0*" PRIx64, digits, value);
@@ -162,6 +160,13 @@ LedgerEpoch epoch_from(const Json& json) {
   e.epoch = read<std::int64_t>(json, "epoch");
   e.steps = read<std::int64_t>(json, "step");
   e.dropped = read<std::vector<std::int64_t>>(json, "dropped");
+  auto optional = [&](const char* key, std::optional<double>& value) {
+    if (json.contains(key) && !json[key].is_null()) value = read<double>(json, key);
+  };
+  optional("train_loss", e.train_loss);
+  optional("train_accuracy", e.train_accuracy);
+  optional("validation_loss", e.validation_loss);
+  optional("validation_accuracy", e.validation_accuracy);
   return e;
 }
 
@@ -240,29 +245,13 @@ std::string ledger_line(const LedgerEpoch& e, const std::string& memory) {
 
 Ledger parse_ledger(const std::string& text) {
   Ledger ledger;
-  std::size_t at = 0;
-  for (std::int64_t line = 1; at < text.size(); line++) {
-    const std::size_t end = text.find('\n', at);
-    try {
-      LIMPID_CHECK(end != std::string::npos, DataError, "the last line has no end: the file was cut");
-      parse_line(text.substr(at, end - at), line == 1, ledger);
-    } catch (const Json::exception&) {
-      LIMPID_THROW(DataError, "line ", line, ": an entry has the wrong type");
-    } catch (DataError& error) {
-      error.add_context(concat("line ", line, ": "));
-      throw;
-    }
-    at = end + 1;
-  }
+  detail::for_each_line(text, [&](const std::string& line, std::int64_t number) { parse_line(line, number == 1, ledger); });
   LIMPID_CHECK(ledger.plan.samples > 0, DataError, "the ledger is empty");
   return ledger;
 }
 
 Ledger read_ledger(const std::string& path) {
-  return detail::with_file(path, [&] {
-    const std::vector<std::uint8_t> bytes = read_file(path, kLargestLedger);
-    return parse_ledger({bytes.begin(), bytes.end()});
-  });
+  return detail::with_file(path, [&] { return parse_ledger(detail::read_text(path)); });
 }
 
 }  // namespace limpid::train

@@ -61,8 +61,10 @@ struct LedgerStep {
 
 struct LedgerEpoch {
   std::int64_t epoch = 0;
-  std::int64_t steps = 0;             // so far
-  std::vector<std::int64_t> dropped;  // ids left out by drop_last
+  std::int64_t steps = 0;              // so far
+  std::vector<std::int64_t> dropped;   // ids left out by drop_last
+  // Read from what the trainer wrote beside; absent: not measured, or no finite number.
+  std::optional<double> train_loss = {}, train_accuracy = {}, validation_loss = {}, validation_accuracy = {};
 };
 
 struct Ledger {

@@ -2,23 +2,15 @@
 
 #include <cstdio>
 
-#include <nlohmann/json.hpp>
-
 #include <limpid/base/format.h>
 #include <limpid/base/names.h>
+#include <limpid/train/state_json_private.h>
 
 namespace limpid::train {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-Json roles_json(const std::array<std::uint64_t, memory::kRoleCount>& roles) {
-  Json json = Json::object();
-  for (int i = 0; i < memory::kRoleCount; i++) {
-    json[memory::to_string(static_cast<memory::Role>(i))] = roles[static_cast<std::size_t>(i)];
-  }
-  return json;
-}
+using detail::Json;
+using detail::roles_json;
 
 Json scope_json(const Scope& scope) {
   return {{"step", scope.step},

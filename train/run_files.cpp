@@ -39,12 +39,18 @@ bool is_file(std::string_view name, std::string_view wanted) {
   return name.empty() || (name.starts_with(kTemporary) && all_digits(name.substr(kTemporary.size())));
 }
 
-// trace.bin, trace.STEP.bin
-bool is_trace(std::string_view name) {
-  if (name == "trace.bin") return true;
-  constexpr std::string_view kBegin = "trace.", kEnd = ".bin";
-  if (!name.starts_with(kBegin) || !name.ends_with(kEnd) || name.size() <= kBegin.size() + kEnd.size()) return false;
-  return all_digits(name.substr(kBegin.size(), name.size() - kBegin.size() - kEnd.size()));
+// BEGIN + digits + END
+bool is_numbered(std::string_view name, std::string_view begin, std::string_view end) {
+  return name.size() > begin.size() + end.size() && name.starts_with(begin) && name.ends_with(end) &&
+         all_digits(name.substr(begin.size(), name.size() - begin.size() - end.size()));
+}
+
+// What a run writes besides run.json and its checkpoints.
+bool is_run_file(std::string_view name) {
+  for (const char* wanted : {"steps.jsonl", "ledger.jsonl", "monitor.jsonl", "report.html", "trace.bin"}) {
+    if (is_file(name, wanted)) return true;
+  }
+  return is_numbered(name, "trace.", ".bin") || is_numbered(name, "events.out.tfevents.", ".limpid");
 }
 
 void remove_file(const std::string& path) {
@@ -94,7 +100,7 @@ void remove_run_files(const std::string& run) {
   fs::remove(ckpt, ignored);
   // run.json last: while it is there, the folder is a run that can be removed.
   for (const std::string& name : names_in(run)) {
-    if (is_file(name, "steps.jsonl") || is_file(name, "ledger.jsonl") || is_trace(name)) remove_file(run + "/" + name);
+    if (is_run_file(name)) remove_file(run + "/" + name);
   }
   for (const std::string& name : names_in(run)) {
     if (is_file(name, "run.json")) remove_file(run + "/" + name);

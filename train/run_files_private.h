@@ -18,7 +18,7 @@ std::vector<std::string> checkpoints_in(const std::string& ckpt);
 void remove_unfinished(const std::string& ckpt);
 // The three files of a checkpoint, then its folder when nothing else lies in it. What cannot be removed stays.
 void remove_checkpoint(const std::string& folder);
-// A whole run: run.json, logs, traces, pointers, checkpoints. IoError for a file that cannot be removed.
+// A whole run: run.json, logs, traces, event files, report, pointers, checkpoints. IoError for a file that cannot be removed.
 void remove_run_files(const std::string& run);
 // True when a run may begin in the folder: it holds nothing but a lock file or what a killed writer has left.
 bool is_vacant(const std::string& run);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -24,6 +25,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSteps = "steps.jsonl";
 constexpr const char* kLedger = "ledger.jsonl";
+constexpr const char* kMonitor = "monitor.jsonl";
 
 using detail::Json;
 
@@ -86,6 +88,10 @@ LineFile::~LineFile() {
 void LineFile::write_line(std::string_view line) {
   std::string whole(line);
   whole += '\n';
+  write(whole);
+}
+
+void LineFile::write(std::string_view whole) {
   std::size_t done = 0;
   while (done < whole.size()) {
     ssize_t n = ::write(descriptor_, whole.data() + done, whole.size() - done);
@@ -95,7 +101,7 @@ void LineFile::write_line(std::string_view line) {
       bool cut = ::ftruncate(descriptor_, static_cast<off_t>(size_)) == 0 &&
                  ::lseek(descriptor_, static_cast<off_t>(size_), SEEK_SET) >= 0;
       LIMPID_THROW(IoError, "cannot write ", path_, ": ", reason,
-                   cut ? "" : " (and the incomplete line could not be removed)");
+                   cut ? "" : " (and what was written of it could not be removed)");
     }
     done += static_cast<std::size_t>(n);
   }
@@ -128,7 +134,8 @@ RunFolder::RunFolder(std::string path, std::unique_ptr<RunLock> lock, const LogO
     : path_(std::move(path)),
       lock_(std::move(lock)),
       steps_(path_ + "/" + kSteps, offset_of(offsets, kSteps)),
-      ledger_(path_ + "/" + kLedger, offset_of(offsets, kLedger)) {}
+      ledger_(path_ + "/" + kLedger, offset_of(offsets, kLedger)),
+      monitor_(path_ + "/" + kMonitor, offset_of(offsets, kMonitor)) {}
 
 void RunFolder::check_new(const std::string& path, bool overwrite) {
   std::error_code problem;
@@ -186,8 +193,8 @@ std::unique_ptr<RunFolder> RunFolder::create(const std::string& path, const Trai
 std::unique_ptr<RunFolder> RunFolder::resume(const std::string& path, const LogOffsets& offsets,
                                              const TrainSettings& settings, std::unique_ptr<RunLock> lock) {
   if (!lock) lock = RunFolder::lock(path);
-  // Both logs are looked at before either is cut.
-  for (const char* log : {kSteps, kLedger}) LineFile::check(path + "/" + log, offset_of(offsets, log));
+  // All logs are looked at before one is cut.
+  for (const char* log : {kSteps, kLedger, kMonitor}) LineFile::check(path + "/" + log, offset_of(offsets, log));
   std::error_code problem;
   fs::create_directories(path + "/ckpt", problem);
   LIMPID_CHECK(!problem, IoError, "cannot make the folder ", path, "/ckpt: ", problem.message());
@@ -226,11 +233,20 @@ std::string RunFolder::trace(std::int64_t first_step) const {
   return path_ + (first_step == 0 ? std::string("/trace.bin") : concat("/trace.", first_step, ".bin"));
 }
 
-LogOffsets RunFolder::offsets() const { return {{kSteps, steps_.size()}, {kLedger, ledger_.size()}}; }
+std::string RunFolder::events(std::int64_t first_step) const {
+  char name[64];
+  std::snprintf(name, sizeof name, "events.out.tfevents.%08lld.limpid", static_cast<long long>(first_step));
+  return path_ + "/" + name;
+}
+
+LogOffsets RunFolder::offsets() const {
+  return {{kSteps, steps_.size()}, {kLedger, ledger_.size()}, {kMonitor, monitor_.size()}};
+}
 
 void RunFolder::sync() {
   steps_.sync();
   ledger_.sync();
+  monitor_.sync();
 }
 
 }  // namespace limpid::train

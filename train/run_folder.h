@@ -1,5 +1,5 @@
-// The folder of one run: run.json (settings, seed, versions, machine), steps.jsonl, ledger.jsonl, trace*.bin and ckpt/.
-// LineFile is a log that can be cut back to an offset, so that a resumed run continues exactly where its checkpoint
+// The folder of one run: run.json (settings, seed, versions, machine), the logs steps.jsonl, ledger.jsonl and
+// monitor.jsonl, trace*.bin, events.out.tfevents.* and ckpt/. LineFile is a log that can be cut back to an offset, so that a resumed run continues exactly where its checkpoint
 // was. Not here: what a checkpoint holds (checkpoint.h).
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace limpid::train {
 
-// Appends whole lines. A line that could not be written whole (disk full) is taken back before the IoError.
+// Appends whole lines. What could not be written whole (disk full) is taken back before the IoError.
 class LineFile {
  public:
   // Opens, creates when `keep` is 0, and cuts the file to `keep` bytes.
@@ -24,6 +24,7 @@ class LineFile {
   LineFile(const LineFile&) = delete;
   LineFile& operator=(const LineFile&) = delete;
   void write_line(std::string_view line);
+  void write(std::string_view bytes);  // as they are
   void sync();
   std::uint64_t size() const { return size_; }
 
@@ -73,8 +74,11 @@ class RunFolder {
   // The memory trace (memory/trace_file.h) of the process that begins at this step: trace.bin, or trace.STEP.bin when a
   // run goes on.
   std::string trace(std::int64_t first_step) const;
+  // Its event file for TensorBoard (tensorboard.h).
+  std::string events(std::int64_t first_step) const;
   LineFile& steps() { return steps_; }
   LineFile& ledger() { return ledger_; }
+  LineFile& monitor() { return monitor_; }
   LogOffsets offsets() const;
   void sync();
 
@@ -84,6 +88,7 @@ class RunFolder {
   std::unique_ptr<RunLock> lock_;
   LineFile steps_;
   LineFile ledger_;
+  LineFile monitor_;
 };
 
 }  // namespace limpid::train

@@ -66,6 +66,8 @@ void visit_settings(Settings& s, Visit&& visit) {
   visit("keep_checkpoints", s.keep_checkpoints, kExecution);
   visit("ledger_ids", s.ledger_ids, kExecution);
   visit("trace", s.trace, kExecution);
+  visit("monitor_every", s.monitor_every, kExecution);
+  visit("tensorboard", s.tensorboard, kExecution);
 }
 
 bool one_of(const std::string& value, std::initializer_list<const char*> names) {
@@ -107,6 +109,8 @@ void check(const TrainSettings& s) {
   at_least("classes", s.classes, 0);
   at_least("checkpoint-every", s.checkpoint_every, 0);
   at_least("keep-checkpoints", s.keep_checkpoints, 1);
+  at_least("monitor", s.monitor_every, 0);
+  LIMPID_CHECK(!s.tensorboard || !s.out.empty(), ArgumentError, "[train] tensorboard needs out, the folder of the run");
   LIMPID_CHECK(s.threads <= 1024, ArgumentError, "[train] threads must be at most 1024, got ", s.threads);
   LIMPID_CHECK(s.workers <= 256, ArgumentError, "[train] workers must be at most 256, got ", s.workers);
   inside("val-fraction", s.val_fraction, 0, 1);

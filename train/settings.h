@@ -63,6 +63,8 @@ struct TrainSettings {
   std::int64_t keep_checkpoints = 2;  // the newest ones that stay, `best` aside
   bool ledger_ids = false;            // list the samples of every step in ledger.jsonl, besides their hash
   std::uint64_t trace = std::uint64_t{64} << 20;  // largest size of the memory trace in bytes; 0 = no trace
+  std::int64_t monitor_every = 10;  // steps a record of the monitor (monitor.h); 0 = off
+  bool tensorboard = false;         // event files for TensorBoard beside the logs
 
   bool operator==(const TrainSettings&) const = default;
 };

@@ -24,6 +24,43 @@ Json number(double value) {
   return value;
 }
 
+Json roles_json(const RoleBytes& roles) {
+  Json json = Json::object();
+  for (std::size_t i = 0; i < roles.size(); i++) json[memory::to_string(static_cast<memory::Role>(i))] = roles[i];
+  return json;
+}
+
+RoleBytes roles_from_json(const Json& json) {
+  RoleBytes roles{};
+  for (std::size_t i = 0; i < roles.size(); i++) {
+    roles[i] = read<std::uint64_t>(json, memory::to_string(static_cast<memory::Role>(i)));
+  }
+  return roles;
+}
+
+void for_each_line(const std::string& text,
+                   const std::function<void(const std::string& line, std::int64_t number)>& one) {
+  std::size_t at = 0;
+  for (std::int64_t line = 1; at < text.size(); line++) {
+    const std::size_t end = text.find('\n', at);
+    try {
+      LIMPID_CHECK(end != std::string::npos, DataError, "the last line has no end: the file was cut");
+      one(text.substr(at, end - at), line);
+    } catch (const Json::exception&) {
+      LIMPID_THROW(DataError, "line ", line, ": an entry has the wrong type");
+    } catch (DataError& error) {
+      error.add_context(concat("line ", line, ": "));
+      throw;
+    }
+    at = end + 1;
+  }
+}
+
+std::string read_text(const std::string& path) {
+  const std::vector<std::uint8_t> bytes = read_file(path, std::uint64_t{4} << 30);
+  return {bytes.begin(), bytes.end()};
+}
+
 const Json& entry(const Json& object, const char* key) {
   LIMPID_CHECK(object.is_object() && object.contains(key), DataError, "the entry \"", key, "\" is missing");
   return object[key];

@@ -3,7 +3,9 @@
 // of train/ include it.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,7 @@
 
 #include <limpid/base/error.h>
 #include <limpid/base/file.h>
+#include <limpid/memory/role.h>
 #include <limpid/train/checkpoint.h>
 
 namespace limpid::train::detail {
@@ -24,6 +27,9 @@ RunState state_from_json(const Json& json);
 TrainSettings settings_from_file(const Json& json);  // validated by check()
 // JSON has no NaN and no infinity: they are written as text.
 Json number(double value);
+using RoleBytes = std::array<std::uint64_t, memory::kRoleCount>;
+Json roles_json(const RoleBytes& roles);
+RoleBytes roles_from_json(const Json& json);
 
 const Json& entry(const Json& object, const char* key);
 void check_format(const Json& json, int format);  // its entry "format"
@@ -50,6 +56,10 @@ T read(const Json& object, const char* key) {
 // One JSON object; DataError for anything else.
 Json parse_object(const std::string& text);
 Json parse_object_file(const std::string& path, std::uint64_t max_bytes);
+
+// Calls one(line, number from 1) for each line of a log; what it finds wrong gets the number in front.
+void for_each_line(const std::string& text, const std::function<void(const std::string& line, std::int64_t number)>& one);
+std::string read_text(const std::string& path);  // a log: up to 4 GiB
 
 // Runs `action` and puts the file's name in front of what it finds wrong with the contents.
 template <class Action>

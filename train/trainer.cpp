@@ -57,6 +57,7 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, Start start, TrainObs
   loader_ = make_loader(parts_.training, parts_.training_transform, true);
   if (parts_.validation) validation_loader_ = make_loader(parts_.validation, parts_.evaluation_transform, false);
   if (parts_.test) test_loader_ = make_loader(parts_.test, parts_.evaluation_transform, false);
+  monitor_ = std::make_unique<Monitor>(settings_.monitor_every, monitor_sources(*loader_));
 
   memory::Allocator& pool = memory::host_allocator();
   pool.empty_cache();
@@ -122,6 +123,7 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, Start start, TrainObs
         .lr_policy = scaling_policy(settings_).describe(),
         .kernels = machine_info().isa}));
   }
+  if (settings_.tensorboard) events_ = std::make_unique<EventFile>(folder_->events(state_.step), state_.step);
   if (settings_.trace > 0) {
     recording_ = std::make_unique<memory::TraceRecording>(pool, folder_->trace(state_.step), settings_.trace);
   }
@@ -168,6 +170,7 @@ void Trainer::restore(const Checkpoint& checkpoint) {
 
 // Out of memory inside a step: the error gets to know the step's input and those before.
 void Trainer::add_to_step(const data::Batch& batch) {
+  Monitor::Computing computing(*monitor_);
   if (batch.place.micro == 0) {
     step_ids_.clear();
     step_input_ = 0;
@@ -187,7 +190,10 @@ void Trainer::add_to_step(const data::Batch& batch) {
 }
 
 StepRecord Trainer::finish_step(const data::Batch& last) {
-  const StepOutcome outcome = step_->finish();
+  const StepOutcome outcome = [this] {
+    Monitor::Computing computing(*monitor_);
+    return step_->finish();
+  }();
   largest_input_ = std::max(largest_input_.value_or(0), step_input_);
   StepRecord record;
   record.step = state_.step;
@@ -247,6 +253,7 @@ void Trainer::write_ledger(const StepRecord& record, const StepOutcome& outcome)
 }
 
 void Trainer::log_step(const StepRecord& r) {
+  if (events_) events_->write(r);
   if (!folder_) return;
   const nlohmann::ordered_json json = {{"step", r.step},
                                        {"epoch", r.epoch},
@@ -262,6 +269,15 @@ void Trainer::log_step(const StepRecord& r) {
                                        {"allocated_bytes", r.allocated_bytes},
                                        {"reserved_bytes", r.reserved_bytes}};
   folder_->steps().write_line(json.dump());
+}
+
+void Trainer::monitor_step(const StepRecord& r, bool last) {
+  const std::optional<MonitorRecord> record = monitor_->step_done(
+      {.step = r.step, .epoch = r.epoch, .samples = r.samples, .lr = r.lr, .scale = r.scale}, last);
+  if (!record) return;
+  if (folder_) folder_->monitor().write_line(to_json(*record));
+  if (events_) events_->write(*record);
+  observer_->on_monitor(*record);
 }
 
 Evaluation Trainer::evaluate_on(data::DataLoader& loader, const char* what) {
@@ -336,6 +352,7 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
   observer_->on_start(state_.step, total_steps_, steps_an_epoch_);
   while (state_.loader.epoch < settings_.epochs && !result.stopped) {
     loader_->set_state(state_.loader);
+    monitor_->go_on();
     Clock::time_point start = Clock::now();
     for (const data::Batch& batch : *loader_) {
       add_to_step(batch);
@@ -358,11 +375,14 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
       observer_->on_step(record);
       // The last step of an epoch is followed by the epoch's own checkpoint.
       const bool last = batch.place.effective + 1 == steps_an_epoch_;
-      if (stop_asked() && !last) {
-        result.stopped = true;
-        break;
+      result.stopped = stop_asked() && !last;
+      monitor_step(record, last || result.stopped);
+      if (result.stopped) break;
+      if (!last && settings_.checkpoint_every > 0 && state_.step % settings_.checkpoint_every == 0) {
+        monitor_->pause();
+        save(false);
+        monitor_->go_on();
       }
-      if (!last && settings_.checkpoint_every > 0 && state_.step % settings_.checkpoint_every == 0) save(false);
       start = Clock::now();
     }
     if (result.stopped) break;
@@ -371,6 +391,7 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
     result.train_accuracy = epoch.train_accuracy;
     result.validation = epoch.validation;
     save(epoch.best);
+    if (events_) events_->write(epoch);
     observer_->on_epoch(epoch);
     result.stopped = stop_asked() && state_.loader.epoch < settings_.epochs;
   }
@@ -390,6 +411,7 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
   result.checkpoint = saved_folder_;
   result.parameters = model().num_parameters();
   result.reserved = reserved_;
+  result.diagnosis = diagnose(monitor_->totals(), settings_.workers, cpu::num_threads());
   if (state_.step > first_step) {
     result.device_calls = device_calls() - calls_before;
     result.device_calls_after_first_step = device_calls() - calls_after_first;

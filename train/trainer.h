@@ -19,9 +19,11 @@
 #include <limpid/train/checkpoint.h>
 #include <limpid/train/evaluate.h>
 #include <limpid/train/memory_report.h>
+#include <limpid/train/monitor.h>
 #include <limpid/train/parts.h>
 #include <limpid/train/run_folder.h>
 #include <limpid/train/step.h>
+#include <limpid/train/tensorboard.h>
 
 namespace limpid::train {
 
@@ -66,6 +68,7 @@ class TrainObserver {
   // What an epoch will be cut into; before on_start.
   virtual void on_plan(const EpochPlan&) {}
   virtual void on_step(const StepRecord&) {}
+  virtual void on_monitor(const MonitorRecord&) {}  // every settings.monitor_every steps, after on_step
   virtual void on_epoch(const EpochRecord&) {}
   virtual void on_checkpoint(const std::string& /*folder*/) {}
   virtual void on_leak(const memory::LeakReport&) {}
@@ -98,6 +101,7 @@ struct TrainResult {
   // Segments or pages of the compute pool that the training took or gave back; after the first step of this process.
   std::int64_t device_calls = 0, device_calls_after_first_step = 0;
   std::optional<memory::ReservePlanResult> reserved;  // with settings.reserve_plan
+  std::optional<Diagnosis> diagnosis;                 // of this process's steps; absent without the monitor
 };
 
 class Trainer {
@@ -125,6 +129,7 @@ class Trainer {
   StepRecord finish_step(const data::Batch& last);
   void write_ledger(const StepRecord& record, const StepOutcome& outcome);
   void log_step(const StepRecord& record);
+  void monitor_step(const StepRecord& record, bool last);
   EpochRecord finish_epoch();
   void save(bool best);
   Evaluation evaluate_on(data::DataLoader& loader, const char* what);
@@ -142,6 +147,8 @@ class Trainer {
   std::uint64_t step_input_ = 0;        // bytes, of its largest micro-batch so far
   std::unique_ptr<RunFolder> folder_;
   std::unique_ptr<CheckpointStore> store_;
+  std::unique_ptr<Monitor> monitor_;
+  std::unique_ptr<EventFile> events_;  // null without settings.tensorboard
   std::unique_ptr<memory::TraceRecording> recording_;
   RunState state_;
   std::int64_t steps_an_epoch_ = 0, total_steps_ = 0;

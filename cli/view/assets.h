@@ -8,6 +8,7 @@ namespace limpid::cli::assets {
 extern const std::string_view kTemplate;
 extern const std::string_view kStyle;
 extern const std::string_view kScript;   // all scripts of this folder, in order
+extern const std::string_view kChartLicence;
 extern const std::string_view kChartJs;  // Chart.js, from the system's package
 
 }  // namespace limpid::cli::assets

@@ -12,6 +12,7 @@
 #include <limpid/version.h>
 
 #include "assets.h"
+#include "page_text.h"
 
 namespace limpid::cli {
 namespace {
@@ -87,44 +88,6 @@ std::string base64(const std::string& bytes) {
     }
     for (std::size_t k = 0; k < 4; k++) {
       out.push_back(i + k > bytes.size() ? '=' : kDigits[group >> (18 - 6 * k) & 63]);
-    }
-  }
-  return out;
-}
-
-// Inside <script> the text must not hold "</script" or "<!--".
-std::string dump_for_script(const Json& json) {
-  const std::string text = json.dump(-1, ' ', true, Json::error_handler_t::replace);
-  std::string out;
-  out.reserve(text.size());
-  for (char c : text) {
-    if (c == '<') {
-      out += "\\u003c";
-    } else {
-      out.push_back(c);
-    }
-  }
-  return out;
-}
-
-std::string escape_html(const std::string& text) {
-  std::string out;
-  for (char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out.push_back(c);
     }
   }
   return out;
@@ -255,20 +218,12 @@ std::string view_page(const std::string& title, const std::vector<ViewRun>& runs
   const std::string plain_title = escape_html(title);
   const std::map<std::string_view, std::string_view> values = {{"title", plain_title},
                                                                {"style", assets::kStyle},
+                                                               {"licence", assets::kChartLicence},
                                                                {"chart", assets::kChartJs},
                                                                {"script", assets::kScript},
                                                                {"meta", meta},
                                                                {"data", data}};
-  std::string page;
-  std::string_view rest = assets::kTemplate;
-  for (std::size_t at; (at = rest.find("{{")) != std::string_view::npos;) {
-    const std::size_t end = rest.find("}}", at);
-    page.append(rest.substr(0, at));
-    page.append(values.at(rest.substr(at + 2, end - at - 2)));
-    rest.remove_prefix(end + 2);
-  }
-  page.append(rest);
-  return page;
+  return fill_template(assets::kTemplate, values);
 }
 
 }  // namespace limpid::cli

@@ -1,5 +1,8 @@
 #include <limpid/tensor/cpu/parallel.h>
 
+#include <pthread.h>
+#include <time.h>
+
 #include <condition_variable>
 #include <exception>
 #include <memory>
@@ -9,6 +12,7 @@
 #include <vector>
 
 #include <limpid/base/error.h>
+#include <limpid/tensor/cpu/cpu_time.h>
 
 namespace limpid::cpu {
 namespace {
@@ -22,6 +26,12 @@ inline void pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #endif
+}
+
+double seconds_of(clockid_t clock) {
+  timespec time{};
+  ::clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 thread_local bool inside_pool = false;
@@ -39,6 +49,16 @@ class Pool {
     std::lock_guard<std::mutex> busy(busy_);
     start_workers(n - 1);
     threads_.store(n, std::memory_order_relaxed);
+  }
+
+  double cpu_seconds() {
+    std::lock_guard<std::mutex> busy(busy_);
+    double sum = seconds_of(CLOCK_THREAD_CPUTIME_ID);
+    for (std::thread& worker : workers_) {
+      clockid_t clock{};
+      if (::pthread_getcpuclockid(worker.native_handle(), &clock) == 0) sum += seconds_of(clock);
+    }
+    return sum;
   }
 
   void run(std::int64_t n_tasks, detail::TaskFn fn, void* context) {
@@ -152,6 +172,8 @@ void set_num_threads(int n) {
 }
 
 int num_threads() { return Pool::instance().threads(); }
+
+double compute_cpu_seconds() { return Pool::instance().cpu_seconds(); }
 
 void detail::run_tasks(std::int64_t n_tasks, TaskFn fn, void* context) { Pool::instance().run(n_tasks, fn, context); }
 

@@ -1,0 +1,91 @@
+#include <limpid/train/run_log.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+#include <limpid/train/state_json_private.h>
+
+namespace limpid::train {
+namespace {
+
+using detail::Json;
+using detail::read;
+
+StepRecord step_record(const std::string& line) {
+  const Json json = detail::parse_object(line);
+  StepRecord r;
+  r.step = read<std::int64_t>(json, "step");
+  r.epoch = read<std::int64_t>(json, "epoch");
+  r.loss = detail::entry(json, "loss").is_null() ? std::numeric_limits<double>::quiet_NaN() : read<double>(json, "loss");
+  r.accuracy = read<double>(json, "accuracy");
+  r.lr = read<double>(json, "lr");
+  r.samples = read<std::int64_t>(json, "samples");
+  r.micro_batches = read<std::int64_t>(json, "micro_batches");
+  r.retries = read<std::int64_t>(json, "retries");
+  r.applied = read<bool>(json, "applied");
+  r.scale = read<double>(json, "scale");
+  r.seconds = read<double>(json, "seconds");
+  r.allocated_bytes = read<std::uint64_t>(json, "allocated_bytes");
+  r.reserved_bytes = read<std::uint64_t>(json, "reserved_bytes");
+  return r;
+}
+
+std::vector<StepRecord> read_steps(const std::string& path) {
+  return detail::with_file(path, [&] {
+    std::vector<StepRecord> steps;
+    detail::for_each_line(detail::read_text(path), [&](const std::string& line, std::int64_t number) {
+      steps.push_back(step_record(line));
+      LIMPID_CHECK(steps.back().step == number - 1, DataError, "step ", steps.back().step, " stands where step ",
+                   number - 1, " belongs");
+    });
+    return steps;
+  });
+}
+
+bool is_going_on(const std::string& folder) {
+  try {
+    RunFolder::lock(folder);
+    return false;
+  } catch (const ArgumentError&) {
+    return true;
+  } catch (const IoError&) {  // a folder that cannot be written: nobody trains in it
+    return false;
+  }
+}
+
+}  // namespace
+
+RunLog read_run(const std::string& folder) {
+  RunLog log;
+  log.settings = RunFolder::settings_of(folder);
+  log.run_json = detail::read_text(folder + "/run.json");
+  const bool going_on = is_going_on(folder);
+  // The order in which a step writes them is ledger, steps, monitor; read the other way round, none is behind.
+  const std::string monitor = folder + "/monitor.jsonl", steps = folder + "/steps.jsonl";
+  std::error_code ignored;
+  if (std::filesystem::exists(monitor, ignored)) log.monitor = read_monitor(monitor);
+  log.steps = read_steps(steps);
+  log.ledger = read_ledger(folder + "/ledger.jsonl");
+  const std::size_t logged = log.steps.size(), in_ledger = log.ledger.steps.size();
+  // A run that was killed between its two lines for a step has one more in the ledger.
+  const std::size_t ahead = going_on ? std::numeric_limits<std::size_t>::max() : 1;
+  LIMPID_CHECK(in_ledger >= logged && in_ledger - logged <= ahead, DataError, steps, " has ", logged,
+               " steps, ledger.jsonl beside it ", in_ledger, ": one of them was cut");
+  LIMPID_CHECK(log.monitor.empty() || log.monitor.back().step < static_cast<std::int64_t>(logged), DataError, steps,
+               " has ", logged, " steps, monitor.jsonl beside it ends with step ",
+               log.monitor.empty() ? -1 : log.monitor.back().step, ": the first was cut");
+  log.ledger.steps.resize(logged);
+  std::erase_if(log.ledger.epochs,
+                [&](const LedgerEpoch& e) { return e.steps > static_cast<std::int64_t>(logged); });
+  if (going_on) {
+    log.notes.push_back(concat("the run was going on when this was read: it was at step ", logged));
+  } else if (in_ledger > logged) {
+    log.notes.push_back(concat("the run was ended between two records of step ", logged, "; that step is left out"));
+  }
+  if (log.monitor.empty()) log.notes.push_back("there are no records of a monitor: --monitor was 0, or the run too short");
+  return log;
+}
+
+}  // namespace limpid::train
