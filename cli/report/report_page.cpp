@@ -212,7 +212,9 @@ Json batches_json(const RunLog& log, const train::LedgerCheck& check) {
 // As the loader cuts an epoch.
 train::EpochPlan epoch_plan(const train::Ledger& ledger) {
   const train::LedgerPlan& p = ledger.plan;
-  train::EpochPlan plan{.samples = p.samples, .effective_batch = p.effective_batch};
+  train::EpochPlan plan;
+  plan.samples = p.samples;
+  plan.effective_batch = p.effective_batch;
   const std::int64_t full = p.samples / p.effective_batch, tail = p.samples % p.effective_batch;
   if (full > 0) plan.micro_batches = data::micro_batch_sizes(p.effective_batch, p.micro_batch);
   if (tail > 0 && !p.drop_last) {
