@@ -80,6 +80,27 @@ std::vector<std::int64_t> parse_input(const std::string& text) {
   return sizes;
 }
 
+std::string real_problem(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size()) return "";
+  return concat("expected a number such as 0.9 or 1e-3, got ", text);
+}
+
+CLI::Option* add_real(CLI::App& app, const std::string& name, double& value, const std::string& help) {
+  return app.add_option(name, value, help)->check(real_problem, "");
+}
+
+void refuse_both(const CLI::Option* a, const CLI::Option* b, const char* why) {
+  LIMPID_CHECK(a->count() == 0 || b->count() == 0, ArgumentError, a->get_name(), " and ", b->get_name(),
+               " do not go together: ", why);
+}
+
+void refuse_without(const CLI::Option* option, const CLI::Option* needed, const char* why) {
+  LIMPID_CHECK(option->count() == 0 || needed->count() > 0, ArgumentError, option->get_name(), " needs ",
+               needed->get_name(), ": ", why);
+}
+
 std::string usual_input(const std::string& model) {
   if (model == "seed" || model == "resnet50") return "3x224x224";
   if (model == "mlp" || model == "lenet" || model == "lenet-bn") return "1x28x28";

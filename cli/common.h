@@ -34,6 +34,15 @@ CLI::Option* add_integer(CLI::App& app, const std::string& name, Integer& value,
   return app.add_option(name, value, help)->check(integer_problem<Integer>, "");
 }
 
+// The same for any number: the parser alone would not say what it expects.
+std::string real_problem(const std::string& text);
+CLI::Option* add_real(CLI::App& app, const std::string& name, double& value, const std::string& help);
+
+// Options that say two things about one matter, or one that means nothing alone: an ArgumentError names both. Whether an
+// option was given counts, not its value.
+void refuse_both(const CLI::Option* a, const CLI::Option* b, const char* why);
+void refuse_without(const CLI::Option* option, const CLI::Option* needed, const char* why);
+
 // $LIMPID_DATA (folders separated by ':'), then the system's share/datasets.
 std::vector<std::string> data_search_paths();
 

@@ -71,15 +71,25 @@ memory::ReplayOptions replay_options(const MemOptions& o, const memory::TraceLog
   return options;
 }
 
-std::string describe_record(const memory::TraceLog& log, std::uint32_t record) {
-  if (record >= log.records.size()) return "nowhere";
-  const memory::TraceRecord& r = log.records[record];
-  std::string text = concat("record ", format_count(record), " (step ", r.step);
+std::string describe_event(const memory::TraceLog& log, const memory::ReplayScript& script, std::uint32_t record) {
+  if (script.ops.empty()) return "no event";
+  const memory::TraceRecord& r = log.records.at(record);
+  std::string text = concat("event ", format_count(script.event_of(record)), " (step ", r.step);
   if (r.phase != Phase::none) text += concat(", ", limpid::to_string(r.phase));
   if (r.op != 0) text += ", " + log.name(r.op);
   if (r.module != 0) text += " in " + log.name(r.module);
   if (r.op == 0 && r.module == 0 && r.name != 0) text += ", " + log.name(r.name);
   return text + ")";
+}
+
+std::string describe_failure(const memory::TraceLog& log, const memory::ReplayScript& script,
+                             const memory::ReplayResult& result) {
+  if (!result.failure) return "";
+  const memory::ReplayFailure& f = *result.failure;
+  return concat(result.policy, " ran out of memory at ", describe_event(log, script, f.record), ": ",
+                format_bytes(f.info.requested), " for ", log.label(log.records[f.record]), "; free on the device ",
+                format_bytes(f.info.device_free), ", largest free block ", format_bytes(f.layout.largest_free), " of ",
+                format_bytes(f.layout.external));
 }
 
 void add_mem(CLI::App& app, Action& action) {

@@ -27,8 +27,12 @@ memory::TraceLog open_trace(const std::string& path);
 // with a line on stderr.
 memory::ReplayOptions replay_options(const MemOptions& options, const memory::TraceLog& log,
                                      const std::string& policy = "");
-// "record 1,234 (step 3, backward, conv2d in layer1)".
-std::string describe_record(const memory::TraceLog& log, std::uint32_t record);
+// "event 1,234 (step 3, backward, conv2d in layer1)": the operation that this record of the log is, counted as in all
+// that the command says and draws (ReplayScript::event_of).
+std::string describe_event(const memory::TraceLog& log, const memory::ReplayScript& script, std::uint32_t record);
+// Where a replay ran out of memory, as a sentence; "" for one that did not.
+std::string describe_failure(const memory::TraceLog& log, const memory::ReplayScript& script,
+                             const memory::ReplayResult& result);
 
 void add_mem_summary(CLI::App& mem, Action& action);
 void add_mem_replay(CLI::App& mem, Action& action);

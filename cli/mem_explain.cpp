@@ -26,6 +26,7 @@ int run(const MemOptions& o) {
   Progress progress(false);
   const std::optional<memory::Explanation> explanation =
       memory::explain(log, options, true, [&](const char* trying) { progress.message(concat("replaying: ", trying)); });
+  const memory::ReplayScript script(log);
   std::FILE* to = o.json ? stderr : stdout;
   Json json;
   json["trace"] = o.trace;
@@ -36,10 +37,10 @@ int run(const MemOptions& o) {
                  format_bytes(options.capacity).c_str());
   } else {
     std::fprintf(to, "%s in %s: %s %s\n\n", o.trace.c_str(), format_bytes(options.capacity).c_str(),
-                 describe_record(log, explanation->record).c_str(),
+                 describe_event(log, script, explanation->record).c_str(),
                  explanation->recorded ? "failed, as in the recorded run" : "fails");
     std::fprintf(to, "%s", memory::report(explanation->info).c_str());
-    json["record"] = explanation->record;
+    json["event"] = script.event_of(explanation->record);
     json["recorded"] = explanation->recorded;
     json["oom"] = Json::parse(memory::to_json(explanation->info));
   }

@@ -17,6 +17,7 @@ namespace {
 
 struct ExportOptions : MemOptions {
   std::string out, to;
+  std::vector<CLI::Option*> of_a_replay;  // what only a format with addresses needs
 };
 
 std::string format_for(const ExportOptions& o) {
@@ -30,6 +31,11 @@ std::string format_for(const ExportOptions& o) {
 
 int run(const ExportOptions& o) {
   const std::string format = format_for(o);
+  const bool replayed = format == "pytorch" || format == "rmm";
+  for (const CLI::Option* option : o.of_a_replay) {
+    LIMPID_CHECK(replayed || option->count() == 0, ArgumentError, option->get_name(), " and the format ", format,
+                 " do not go together: the file has no addresses, so nothing is replayed");
+  }
   const memory::TraceLog log = open_trace(o.trace);
   AtomicFile file(o.out);
   std::uint64_t size = 0;
@@ -37,10 +43,12 @@ int run(const ExportOptions& o) {
     file.write(bytes);
     size += bytes.size();
   };
+  memory::ReplayResult replayed_as;
+  replayed_as.completed = true;
   if (format == "pytorch") {
-    memory::print_torch_snapshot(log, replay_options(o, log), sink);
+    replayed_as = memory::print_torch_snapshot(log, replay_options(o, log), sink);
   } else if (format == "rmm") {
-    memory::print_rmm_csv(log, replay_options(o, log), sink);
+    replayed_as = memory::print_rmm_csv(log, replay_options(o, log), sink);
   } else if (format == "minimalloc") {
     memory::print_minimalloc_csv(log, sink);
   } else if (format == "jsonl") {
@@ -49,13 +57,22 @@ int run(const ExportOptions& o) {
     memory::print_trace_binary(log, sink);
   }
   file.commit();
-  std::fprintf(o.json ? stderr : stdout, "%s: %s, %s\n", o.out.c_str(), format.c_str(), format_bytes(size).c_str());
+  std::FILE* to = o.json ? stderr : stdout;
+  std::fprintf(to, "%s: %s, %s\n", o.out.c_str(), format.c_str(), format_bytes(size).c_str());
+  if (!replayed_as.completed) {
+    std::fprintf(to, "%s: the file ends there\n",
+                 describe_failure(log, memory::ReplayScript(log), replayed_as).c_str());
+  }
   if (o.json) {
     const nlohmann::ordered_json json = {
-        {"output", o.out}, {"format", format}, {"bytes", size}, {"records", log.records.size()}};
+        {"output", o.out},
+        {"format", format},
+        {"bytes", size},
+        {"records", log.records.size()},
+        {"completed", replayed_as.completed}};
     std::printf("%s\n", json.dump().c_str());
   }
-  return kOk;
+  return replayed_as.completed ? kOk : kOutOfMemory;
 }
 
 }  // namespace
@@ -67,12 +84,15 @@ void add_mem_export(CLI::App& mem, Action& action) {
   sub->add_option("-o,--output", o->out, "The file to write")->required();
   sub->add_option("--to", o->to, "Format; default: by the file's name (.pickle, .jsonl, .bin)")
       ->check(CLI::IsMember({"pytorch", "rmm", "minimalloc", "jsonl", "binary"}));
-  sub->add_option("--policy", o->policy, "Whose addresses are shown (pytorch, rmm); default: the trace's own policy");
+  o->of_a_replay = {sub->get_option("--settings"), sub->get_option("--capacity"), sub->get_option("--pending-events"),
+                    sub->add_option("--policy", o->policy,
+                                    "Whose addresses are shown (pytorch, rmm); default: the trace's own policy")};
   sub->footer(
       "Examples:\n"
       "  limpid mem export run -o snapshot.pickle    (then: python -m torch.cuda._memory_viz trace snapshot.pickle)\n"
       "  limpid mem export run -o log.csv --to rmm\n"
-      "  limpid mem export run -o buffers.csv --to minimalloc");
+      "  limpid mem export run -o buffers.csv --to minimalloc\n"
+      "Exit code 3 when the capacity does not suffice: the file then ends with the failure.");
   sub->callback([o, &action] { action = [o] { return run(*o); }; });
 }
 

@@ -24,6 +24,7 @@ using memory::ReplayResult;
 struct MemReplayOptions : MemOptions {
   std::string policies, granularity;
   bool no_scan = false;
+  CLI::Option *given_granularity = nullptr, *given_no_scan = nullptr;
 };
 
 struct Outcome {
@@ -115,7 +116,8 @@ Json layout_json(const memory::Layout& l) {
 
 Json optional_json(const std::optional<std::uint64_t>& value) { return value ? Json(*value) : Json(nullptr); }
 
-Json outcome_json(const Outcome& o) {
+Json outcome_json(const memory::ReplayScript& script, const Outcome& o) {
+  auto event = [&script](std::uint32_t record) { return script.ops.empty() ? Json(nullptr) : Json(script.event_of(record)); };
   const ReplayResult& r = o.result;
   const memory::Fragmentation& f = r.fragmentation;
   Json json;
@@ -124,10 +126,10 @@ Json outcome_json(const Outcome& o) {
   json["failed_as_recorded"] = r.failed_before;
   json["operations"] = r.operations;
   json["peak_live"] = r.peak_live;
-  json["peak_live_record"] = r.peak_live_record;
+  json["peak_live_event"] = event(r.peak_live_record);
   json["peak_active"] = r.peak_active;
   json["peak_reserved"] = r.peak_reserved;
-  json["peak_reserved_record"] = r.peak_reserved_record;
+  json["peak_reserved_event"] = event(r.peak_reserved_record);
   json["fragmentation"] = {{"utilisation", f.utilisation},
                            {"fragmentation_ratio", 1 - f.utilisation},
                            {"excess", f.excess},
@@ -152,7 +154,7 @@ Json outcome_json(const Outcome& o) {
   json["failed_before"] = r.failed_before;
   json["rescued"] = r.rescued;
   if (r.failure) {
-    json["out_of_memory"] = {{"record", r.failure->record},
+    json["out_of_memory"] = {{"event", event(r.failure->record)},
                              {"requested", r.failure->info.requested},
                              {"device_free", r.failure->info.device_free},
                              {"layout", layout_json(r.failure->layout)}};
@@ -184,17 +186,6 @@ void print_table(std::FILE* to, const std::vector<Outcome>& outcomes, bool scann
   }
 }
 
-void print_failures(std::FILE* to, const memory::TraceLog& log, const std::vector<Outcome>& outcomes) {
-  for (const Outcome& o : outcomes) {
-    if (!o.result.failure) continue;
-    const memory::ReplayFailure& f = *o.result.failure;
-    std::fprintf(to, "\n%s ran out of memory at %s: %s for %s; free on the device %s, largest free block %s of %s\n",
-                 o.policy.c_str(), describe_record(log, f.record).c_str(), format_bytes(f.info.requested).c_str(),
-                 log.label(log.records[f.record]).c_str(), format_bytes(f.info.device_free).c_str(),
-                 format_bytes(f.layout.largest_free).c_str(), format_bytes(f.layout.external).c_str());
-  }
-}
-
 void print_scan_note(std::FILE* to, const std::vector<Outcome>& outcomes) {
   std::fprintf(to, "\nC* was scanned upward from the lower bound, since best fit is not monotone:");
   for (const Outcome& o : outcomes) {
@@ -210,6 +201,7 @@ void print_scan_note(std::FILE* to, const std::vector<Outcome>& outcomes) {
 }
 
 int run(const MemReplayOptions& o) {
+  refuse_both(o.given_granularity, o.given_no_scan, "the one says how to search, the other not to");
   const memory::TraceLog log = open_trace(o.trace);
   const memory::ReplayScript script(log);
   std::vector<std::string> names;
@@ -230,7 +222,7 @@ int run(const MemReplayOptions& o) {
   std::fprintf(to, "%s operations, %s allocations, at most %s blocks live; lower bound %s at %s\n",
                format_count(static_cast<std::int64_t>(script.ops.size())).c_str(),
                format_count(static_cast<std::int64_t>(script.allocations)).c_str(), format_count(script.slots).c_str(),
-               format_bytes(script.peak_live).c_str(), describe_record(log, script.peak_live_record).c_str());
+               format_bytes(script.peak_live).c_str(), describe_event(log, script, script.peak_live_record).c_str());
   const auto recorded = std::count_if(log.records.begin(), log.records.end(),
                                       [](const auto& r) { return r.kind == memory::TraceKind::oom; });
   if (recorded > 0) {
@@ -241,7 +233,10 @@ int run(const MemReplayOptions& o) {
   }
   std::fprintf(to, "capacity %s\n\n", o.capacity.empty() ? "without limit" : o.capacity.c_str());
   print_table(to, outcomes, !o.no_scan);
-  print_failures(to, log, outcomes);
+  for (const Outcome& outcome : outcomes) {
+    const std::string failure = describe_failure(log, script, outcome.result);
+    if (!failure.empty()) std::fprintf(to, "\n%s\n", failure.c_str());
+  }
   if (!o.no_scan) print_scan_note(to, outcomes);
   if (o.json) {
     Json json;
@@ -253,7 +248,7 @@ int run(const MemReplayOptions& o) {
     json["lower_bound"] = script.peak_live;
     json["capacity"] = o.capacity.empty() ? Json(nullptr) : Json(parse_bytes(o.capacity, "--capacity"));
     json["policies"] = Json::array();
-    for (const Outcome& outcome : outcomes) json["policies"].push_back(outcome_json(outcome));
+    for (const Outcome& outcome : outcomes) json["policies"].push_back(outcome_json(script, outcome));
     std::printf("%s\n", json.dump().c_str());
   }
   const bool any_runs =
@@ -270,10 +265,10 @@ void add_mem_replay(CLI::App& mem, Action& action) {
   std::string known;
   for (const memory::PolicyEntry& p : memory::policies()) known += std::string(known.empty() ? "" : ", ") + p.name;
   sub->add_option("--policy", o->policies, "Policies, separated by commas, or all: " + known);
-  sub->add_option("--granularity", o->granularity,
+  o->given_granularity = sub->add_option("--granularity", o->granularity,
                   "Steps of the search for the smallest capacity, a multiple of 2MiB; default: as fine as 100 million "
                   "operations a policy allow");
-  sub->add_flag("--no-scan", o->no_scan, "Do not search for the smallest capacity");
+  o->given_no_scan = sub->add_flag("--no-scan", o->no_scan, "Do not search for the smallest capacity");
   sub->footer(
       "Examples:\n"
       "  limpid mem replay run --policy native,nosplit --capacity 512MiB\n"

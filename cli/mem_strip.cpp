@@ -35,9 +35,8 @@ int run(StripCommand& o) {
   const memory::Strip strip = draw_strip(script, replay_options(o, log), o.strip);
   const char* bar = o.strip.unicode ? "│" : "|";
   std::FILE* to = o.json ? stderr : stdout;
-  std::fprintf(to, "policy %s: peak reserved %s, peak live %s%s\n\n", strip.result.policy.c_str(),
-               format_bytes(strip.result.peak_reserved).c_str(), format_bytes(strip.result.peak_live).c_str(),
-               strip.result.completed ? "" : "; out of memory at the right edge");
+  std::fprintf(to, "policy %s: peak reserved %s, peak live %s\n\n", strip.result.policy.c_str(),
+               format_bytes(strip.result.peak_reserved).c_str(), format_bytes(strip.result.peak_live).c_str());
   for (std::size_t i = 0; i < strip.rows.size(); i++) {
     const std::size_t from_bottom = strip.rows.size() - i;
     std::string label;
@@ -66,6 +65,8 @@ int run(StripCommand& o) {
                strip.operations_a_column,
                o.strip.unicode ? "· reserved and free, ░ ▒ ▓ █ up to all in use"
                                : ". reserved and free, - + # @ up to all in use");
+  const std::string failure = describe_failure(log, script, strip.result);
+  if (!failure.empty()) std::fprintf(to, "\n%s: the map ends there\n", failure.c_str());
   if (o.json) {
     const nlohmann::ordered_json json = {{"policy", strip.result.policy},
                                          {"rows", strip.rows},
@@ -78,7 +79,7 @@ int run(StripCommand& o) {
                                          {"completed", strip.result.completed}};
     std::printf("%s\n", json.dump().c_str());
   }
-  return kOk;
+  return strip.result.completed ? kOk : kOutOfMemory;
 }
 
 }  // namespace
@@ -91,7 +92,7 @@ void add_mem_strip(CLI::App& mem, Action& action) {
   add_integer(*sub, "--width", o->strip.width, "Columns of the map")->capture_default_str();
   add_integer(*sub, "--height", o->strip.height, "Rows of the map")->capture_default_str();
   sub->add_flag("--ascii", o->ascii, "Plain characters, also where the locale has more");
-  sub->footer("Example:\n  limpid mem strip run --policy native --width 120");
+  sub->footer("Example:\n  limpid mem strip run --policy native --width 120\nExit code 3 when the capacity does not suffice.");
   sub->callback([o, &action] { action = [o] { return run(*o); }; });
 }
 

@@ -97,7 +97,7 @@ int run(const MemOptions& o) {
   std::fprintf(to, "live at the end: %s in %s blocks\n", format_bytes(s.live_at_end).c_str(),
                count(s.blocks_at_end).c_str());
   std::fprintf(to, "\npeak of live bytes: %s at %s\n", format_bytes(script.peak_live).c_str(),
-               describe_record(log, script.peak_live_record).c_str());
+               describe_event(log, script, script.peak_live_record).c_str());
   for (int r = 0; r < memory::kRoleCount; r++) {
     const std::uint64_t bytes = s.roles[static_cast<std::size_t>(r)];
     if (bytes == 0) continue;
@@ -135,7 +135,7 @@ int run(const MemOptions& o) {
   json["max_live_blocks"] = script.slots;
   json["live_at_end"] = s.live_at_end;
   json["peak_live"] = script.peak_live;
-  json["peak_record"] = script.peak_live_record;
+  json["peak_event"] = script.ops.empty() ? Json(nullptr) : Json(script.event_of(script.peak_live_record));
   json["roles_at_peak"] = Json::object();
   for (int r = 0; r < memory::kRoleCount; r++) {
     json["roles_at_peak"][memory::to_string(static_cast<memory::Role>(r))] = s.roles[static_cast<std::size_t>(r)];

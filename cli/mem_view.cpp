@@ -1,4 +1,5 @@
 // limpid mem view: a trace, under one policy or several, as one offline HTML page.
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -73,20 +74,25 @@ int run(ViewOptions& o) {
   json["runs"] = nlohmann::ordered_json::array();
   for (const Column& c : columns) {
     const memory::ReplayResult& r = c.placement.replay;
-    std::fprintf(to, "%s: %s events, peak live %s, peak reserved %s%s\n", c.title.c_str(),
+    std::fprintf(to, "%s: %s events, peak live %s, peak reserved %s\n", c.title.c_str(),
                  format_count(c.placement.events).c_str(), format_bytes(r.peak_live).c_str(),
-                 format_bytes(r.peak_reserved).c_str(), r.completed ? "" : ", ended out of memory");
+                 format_bytes(r.peak_reserved).c_str());
+    const std::string failure = describe_failure(*c.log, memory::ReplayScript(*c.log), r);
+    if (!failure.empty()) std::fprintf(to, "%s: its picture ends there\n", failure.c_str());
     json["runs"].push_back({{"title", c.title},
                             {"policy", r.policy},
                             {"events", c.placement.events},
                             {"rectangles", c.placement.blocks.size()},
                             {"peak_live_bytes", r.peak_live},
                             {"peak_reserved_bytes", r.peak_reserved},
+                            {"peak_live_event", c.placement.peak_event},
                             {"completed", r.completed}});
   }
   std::fprintf(to, "wrote %s, %s\n", o.out.c_str(), format_bytes(page.size()).c_str());
   if (o.json) std::printf("%s\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
-  return kOk;
+  const bool any_runs =
+      std::any_of(columns.begin(), columns.end(), [](const Column& c) { return c.placement.replay.completed; });
+  return any_runs ? kOk : kOutOfMemory;
 }
 
 }  // namespace
@@ -105,7 +111,7 @@ void add_mem_view(CLI::App& mem, Action& action) {
   sub->add_option("--title", o->title, "Heading of the page; default: names of the traces");
   sub->add_flag("--json", o->json, "Last line on stdout: one JSON object");
   sub->footer(
-      "The page needs no network and no server: open it in a browser.\n"
+      "The page needs no network and no server: open it in a browser. Exit code 3 when no policy fits the capacity.\n"
       "Examples:\n"
       "  limpid mem view run -o view.html\n"
       "  limpid mem view run --policy native,expandable --capacity 256MiB -o policies.html\n"

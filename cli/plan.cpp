@@ -9,6 +9,7 @@
 #include <limpid/base/error.h>
 #include <limpid/base/format.h>
 #include <limpid/memory/policies.h>
+#include <limpid/tensor/device.h>
 #include <limpid/train/batch_finders.h>
 #include <limpid/train/plan.h>
 
@@ -25,8 +26,11 @@ struct PlanOptions {
   std::int64_t effective_batch = 0, micro_batch = 0;
   train::PlanSettings settings;
   std::string input, capacity, card, other = "600MiB", policy = "native", alloc_conf, curve, workspace_cap;
-  std::string data;
+  std::string data, device = "dry:cpu";
   bool find = false, verify = false, json = false, quiet = false;
+  // Which were given: contradictions are refused, never resolved in silence.
+  CLI::Option *given_data, *given_input, *given_classes, *given_samples, *given_validation, *given_test;
+  CLI::Option *given_card, *given_other;
 };
 
 // The sizes of the data sets that `limpid train` knows, and the bytes they keep in memory.
@@ -61,7 +65,19 @@ std::pair<std::int64_t, std::int64_t> parse_range(const std::string& text) {
   return {first, last};
 }
 
+void refuse_contradictions(const PlanOptions& o) {
+  for (const CLI::Option* fixed : {o.given_input, o.given_classes, o.given_samples, o.given_validation, o.given_test}) {
+    refuse_both(o.given_data, fixed, "the data set has its own");
+  }
+  LIMPID_CHECK(!o.settings.run.train.drop_last || o.given_data->count() > 0 || o.settings.run.samples > 0, ArgumentError,
+               "--drop-last needs --samples or --data: without them every batch is full");
+  refuse_without(o.given_other, o.given_card, "it is taken off a card's memory");
+  LIMPID_CHECK(parse_device(o.device) == kDryCpu, ArgumentError,
+               "--device of a plan is dry:cpu, since nothing is computed; got ", o.device);
+}
+
 train::PlanSettings settings_of(const PlanOptions& o) {
+  refuse_contradictions(o);
   train::PlanSettings s = o.settings;
   train::RehearsalSettings& run = s.run;
   if (!o.data.empty()) {
@@ -122,6 +138,7 @@ int run(const PlanOptions& o) {
   }
   Json json;
   json["model"] = t.model;
+  json["device"] = o.device;
   json["input"] = t.input;
   json["classes"] = t.classes;
   json["batch"] = t.batch;
@@ -157,10 +174,11 @@ int run(const PlanOptions& o) {
   std::fprintf(text, "\n%s", train::to_string(p).c_str());
   json["prediction"] = Json::parse(train::to_json(p));
 
-  bool agrees = true;
+  bool agrees = true, out_of_memory = !p.fits;
   if (o.verify) {
     progress.message("running the same steps for real");
     const train::Prediction m = train::measure(settings);
+    out_of_memory = !m.fits;
     const std::uint64_t predicted[] = {p.run.memory.allocated, p.run.memory.reserved};
     const std::uint64_t measured[] = {m.run.memory.allocated, m.run.memory.reserved};
     agrees = m.fits == p.fits && predicted[0] == measured[0] && predicted[1] == measured[1];
@@ -172,8 +190,9 @@ int run(const PlanOptions& o) {
     for (int i = 0; i < 2; i++) {
       const auto difference = static_cast<std::int64_t>(predicted[i]) - static_cast<std::int64_t>(measured[i]);
       std::fprintf(text, "%-10s %16s %16s %12s\n", names[i], cell(p.fits, predicted[i]).c_str(),
-                   cell(m.fits, measured[i]).c_str(), format_count(difference).c_str());
+                   cell(m.fits, measured[i]).c_str(), p.fits == m.fits ? format_count(difference).c_str() : "-");
     }
+    if (p.fits && !m.fits) std::fprintf(text, "the real run: %s\n", memory::to_string(*m.oom).c_str());
     json["measured"] = Json::parse(train::to_json(m));
   }
 
@@ -210,8 +229,8 @@ int run(const PlanOptions& o) {
     json["curve"] = Json::parse(train::to_json(curve));
   }
   if (o.json) std::printf("%s\n", json.dump().c_str());
-  if (!agrees) return kFailedCheck;
-  return p.fits ? kOk : kOutOfMemory;
+  if (out_of_memory) return kOutOfMemory;
+  return agrees ? kOk : kFailedCheck;
 }
 
 }  // namespace
@@ -224,34 +243,36 @@ void add_plan(CLI::App& app, Action& action) {
   sub->add_option("--model", t.model, "mlp, seed, lenet, lenet-bn, resnet9, resnet20, resnet18, resnet50")
       ->capture_default_str();
   add_integer(*sub, "--batch", t.batch, "Samples a step, or a micro-batch")->capture_default_str();
-  sub->add_option("--input", o->input, "One sample, CxHxW; default: what the model is usually fed with");
-  add_integer(*sub, "--classes", t.classes, "Outputs (0 = 10)");
+  o->given_input = sub->add_option("--input", o->input, "One sample, CxHxW; default: what the model is usually fed with");
+  o->given_classes = add_integer(*sub, "--classes", t.classes, "Outputs (0 = 10)");
   sub->add_option("--optimizer", t.optimizer, "adam, adamw, sgd, rmsprop, lamb or lars")->capture_default_str();
-  sub->add_option("--momentum", t.momentum, "Of sgd, rmsprop and lars: one more state");
+  add_real(*sub, "--momentum", t.momentum, "Of sgd, rmsprop and lars: one more state");
   sub->add_option("--amp", t.amp, "Precision of the forward pass: fp32, bf16 or fp16")->capture_default_str();
-  sub->add_option("--clip", t.clip, "Gradient clipping (0 = off)");
+  add_real(*sub, "--clip", t.clip, "Gradient clipping (0 = off)");
   CLI::Option* batch = sub->get_option("--batch");
   add_integer(*sub, "--effective-batch", o->effective_batch, "Samples a step, computed in micro-batches; with a capacity the largest that fit, as limpid train")
       ->excludes(batch);
   add_integer(*sub, "--micro-batch", o->micro_batch, "Most samples of the effective batch at once");
   add_integer(*sub, "--accumulate", r.accumulate, "Micro-batches of --batch samples a step")->capture_default_str();
-  sub->add_option("--data", o->data, "fashion-mnist, mnist or cifar10: their sizes, halves and bytes in memory")
+  o->given_data =
+      sub->add_option("--data", o->data, "fashion-mnist, mnist or cifar10: their sizes, halves and bytes in memory")
+          ->group("Data");
+  o->given_samples = add_integer(*sub, "--samples", r.samples, "Training samples of an epoch: fixes the short last batch (0 = none)")
       ->group("Data");
-  add_integer(*sub, "--samples", r.samples, "Training samples of an epoch: fixes the short last batch (0 = none)")
-      ->group("Data");
-  add_integer(*sub, "--val-samples", r.validation, "Validation samples, evaluated after each epoch")->group("Data");
-  add_integer(*sub, "--test-samples", r.test, "Test samples: their loader has buffers too")->group("Data");
+  o->given_validation = add_integer(*sub, "--val-samples", r.validation, "Validation samples, evaluated after each epoch")->group("Data");
+  o->given_test = add_integer(*sub, "--test-samples", r.test, "Test samples: their loader has buffers too")->group("Data");
   sub->add_flag("--drop-last", t.drop_last, "Leave out the short last batch of an epoch")->group("Data");
   sub->add_flag("--checkpoints", r.checkpoints, "The run has a folder: a checkpoint after each epoch")->group("Data");
   add_integer(*sub, "--workers", t.workers, "Loader threads: 0 keeps one batch ready, others three")
       ->capture_default_str()
       ->group("Data");
+  sub->add_option("--device", o->device, "Whose allocations are planned: dry:cpu")->capture_default_str()->group("Memory");
   sub->add_option("--capacity", o->capacity, "Memory of the run, e.g. 8GiB, as limpid train --memory-cap")
       ->group("Memory");
-  sub->add_option("--card", o->card, "Memory of a card, e.g. 24GiB; --other is taken off first")
+  o->given_card = sub->add_option("--card", o->card, "Memory of a card, e.g. 24GiB; --other is taken off first")
       ->group("Memory")
       ->excludes("--capacity");
-  sub->add_option("--other", o->other, "With --card: driver context and other programs")
+  o->given_other = sub->add_option("--other", o->other, "With --card: driver context and other programs")
       ->capture_default_str()
       ->group("Memory");
   sub->add_option("--policy", o->policy, "Allocation policy of the compute pool: native, expandable, stitch, bfc, ...")

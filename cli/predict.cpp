@@ -188,8 +188,8 @@ void add_predict(CLI::App& app, Action& action) {
   sub->add_option("--input", o->input, "The same: CxHxW");
   add_integer(*sub, "--classes", o->classes, "The same: number of classes");
   sub->add_option("--data", o->data, "The same: the data set it was trained on gives normalisation and class names");
-  sub->add_option("--mean", o->mean, "The same: mean of each channel, e.g. 0.49,0.48,0.45")->delimiter(',');
-  sub->add_option("--std", o->std, "The same: standard deviation of each channel")->delimiter(',');
+  sub->add_option("--mean", o->mean, "The same: mean of each channel, e.g. 0.49,0.48,0.45")->delimiter(',')->check(real_problem, "");
+  sub->add_option("--std", o->std, "The same: standard deviation of each channel")->delimiter(',')->check(real_problem, "");
   add_integer(*sub, "--threads", o->threads, "Compute threads (0 = all cores)")->capture_default_str();
   sub->add_flag("--json", o->json, "Last line on stdout: one JSON object");
   sub->footer(

@@ -33,6 +33,7 @@ struct TrainOptions {
   TrainSettings settings;
   CLI::Option* effective_batch = nullptr;
   CLI::Option* micro_batch = nullptr;
+  CLI::Option* alloc_conf = nullptr;
   std::string memory_cap, input, trace, retain, huge_pages, workspace_cap;
   bool resume = false, overwrite = false, json = false, quiet = false;
   // Options that set a member: in a resumed run, those given replace what the run was started with.
@@ -53,6 +54,8 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
     CLI::Option* option;
     if constexpr (std::is_same_v<T, std::int64_t> || std::is_same_v<T, std::uint64_t>) {
       option = add_integer(sub, name, s.*member, help);
+    } else if constexpr (std::is_same_v<T, double>) {
+      option = add_real(sub, name, s.*member, help);
     } else {
       option = sub.add_option(name, s.*member, help);
     }
@@ -110,7 +113,7 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
       ->group("Memory");
   add("--policy", &TrainSettings::policy, "Allocation policy of the compute pool: native, nosplit, expandable, stitch, bfc, buddy, arena, rmm_pool or async; the numbers do not depend on it")
       ->group("Memory");
-  add("--alloc-conf", &TrainSettings::alloc_conf, "Its knobs, with PyTorch's names: max_split_size_mb:64,garbage_collection_threshold:0.8; "
+  o.alloc_conf = add("--alloc-conf", &TrainSettings::alloc_conf, "Its knobs, with PyTorch's names: max_split_size_mb:64,garbage_collection_threshold:0.8; "
       "and pools by role: role_pools:[param+optimizer,grad]")->group("Memory");
   keep(sub.add_option("--retain", o.retain, "When a step ends, give free memory back until no more than this is reserved, e.g. 256MiB (default: keep all); alloc-conf's retain_mb"),
        &TrainSettings::alloc_conf)->group("Memory");
@@ -159,6 +162,9 @@ TrainSettings final_settings(TrainOptions& o) {
       o.settings.alloc_conf = train::RunFolder::settings_of(o.settings.out).alloc_conf;
     }
     memory::AllocatorSettings knobs = memory::parse_allocator_settings(o.settings.alloc_conf);
+    LIMPID_CHECK(o.alloc_conf->count() == 0 || knobs.retain == memory::AllocatorSettings::kRetainAll, ArgumentError,
+                 "--retain ", o.retain, " and --alloc-conf retain_mb:", knobs.retain >> 20,
+                 " both say what stays reserved: give one of them");
     knobs.retain = bytes;
     o.settings.alloc_conf = memory::to_string(knobs);
   }

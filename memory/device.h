@@ -43,7 +43,7 @@ class MemoryDevice {
   // Virtual ranges: addresses first, memory page by page later. Sizes are multiples of page_size().
   virtual bool has_virtual_ranges() const { return false; }
   virtual std::size_t page_size() const { return std::size_t{2} << 20; }
-  virtual void* range_reserve(std::size_t bytes);
+  virtual void* range_reserve(std::size_t bytes);  // nullptr when there is no such range of addresses left
   virtual void range_release(void* range, std::size_t bytes);
   virtual bool map(void* at, std::size_t bytes);  // false when the device is out of memory
   virtual void unmap(void* at, std::size_t bytes);

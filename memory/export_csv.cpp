@@ -54,12 +54,12 @@ std::string plain_name(const std::string& name) {
 
 }  // namespace
 
-void print_rmm_csv(const TraceLog& log, const ReplayOptions& options, const ByteSink& out) {
+ReplayResult print_rmm_csv(const TraceLog& log, const ReplayOptions& options, const ByteSink& out) {
   ReplayOptions run = options;
   run.layouts = false;
   run.events_pending = false;
   RmmWriter writer(out);
-  replay(ReplayScript(log), run, &writer);
+  return replay(ReplayScript(log), run, &writer);
 }
 
 void print_minimalloc_csv(const TraceLog& log, const ByteSink& out) {

@@ -287,13 +287,13 @@ class SnapshotWriter final : public ReplayObserver {
 
 }  // namespace
 
-void print_torch_snapshot(const TraceLog& log, const ReplayOptions& options, const ByteSink& out) {
+ReplayResult print_torch_snapshot(const TraceLog& log, const ReplayOptions& options, const ByteSink& out) {
   const ReplayScript script(log);
   ReplayOptions run = options;
   run.layouts = false;
   run.events_pending = false;
   SnapshotWriter writer(log, script.slots, out);
-  replay(script, run, &writer);
+  return replay(script, run, &writer);
 }
 
 }  // namespace limpid::memory

@@ -17,11 +17,16 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 std::size_t round_to_page(std::size_t bytes) { return (bytes + kHugePage - 1) / kHugePage * kHugePage; }
 
-// An anonymous mapping whose start is a multiple of the huge page: map one page more and give back the ends.
-void* map_aligned(std::size_t bytes, int protection) {
+// An anonymous mapping whose start is a multiple of the huge page: map one page more and give back the ends. nullptr when
+// the system has no such room.
+void* map_aligned(const std::string& device, std::size_t bytes, int protection) {
   std::size_t whole = bytes + kHugePage;
   void* raw = mmap(nullptr, whole, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (raw == MAP_FAILED) return nullptr;
+  if (raw == MAP_FAILED) {
+    LIMPID_CHECK(errno == ENOMEM, DeviceError, "[memory] ", device, " cannot reserve ", format_bytes(bytes), ": ",
+                 std::strerror(errno));
+    return nullptr;
+  }
   char* begin = static_cast<char*>(raw);
   std::size_t misaligned = reinterpret_cast<std::uintptr_t>(begin) % kHugePage;
   std::size_t head = misaligned == 0 ? 0 : kHugePage - misaligned;
@@ -69,7 +74,7 @@ void HostMemory::advise(void* at, std::size_t bytes) const {
 void* HostMemory::reserve(std::size_t bytes) {
   bytes = round_to_page(bytes);
   if (!fits(bytes)) return nullptr;
-  void* segment = map_aligned(bytes, PROT_READ | PROT_WRITE);
+  void* segment = map_aligned(name_, bytes, PROT_READ | PROT_WRITE);
   if (!segment) return nullptr;
   advise(segment, bytes);
   used_.fetch_add(bytes, std::memory_order_relaxed);
@@ -84,10 +89,7 @@ void HostMemory::release(void* segment, std::size_t bytes) {
 }
 
 void* HostMemory::range_reserve(std::size_t bytes) {
-  void* range = map_aligned(round_to_page(bytes), PROT_NONE);
-  LIMPID_CHECK(range, DeviceError, "[memory] ", name_, " cannot reserve a range of ", format_bytes(bytes), ": ",
-               std::strerror(errno));
-  return range;
+  return map_aligned(name_, round_to_page(bytes), PROT_NONE);
 }
 
 void HostMemory::range_release(void* range, std::size_t bytes) {

@@ -39,6 +39,10 @@ Block* NativePolicy::grow_range(PoolKind kind, StreamId stream, std::size_t roun
     // Room for all memory of the device and an eighth more, because holes may stay in the middle.
     std::size_t total = device_.mem_info().total;
     block = reserve_range(kind, stream, ceil_to(std::max(total + total / 8, rounded), page));
+    if (!block) {
+      books_.refused(rounded);
+      return nullptr;
+    }
   }
   if (block->state == BlockState::unmapped) block = map_more(block, std::min(block->size, rounded), page);
   while (block && block->size < rounded) {

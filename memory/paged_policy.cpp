@@ -37,6 +37,10 @@ Block* PagedPolicy::take_new(PoolKind kind, StreamId stream, std::size_t rounded
 Block* PagedPolicy::new_range(PoolKind kind, StreamId stream, std::size_t bytes) {
   if (!within_limit(bytes)) return nullptr;
   Block* tile = reserve_range(kind, stream, bytes);
+  if (!tile) {
+    books_.refused(bytes);
+    return nullptr;
+  }
   bool mapped = false;
   try {
     mapped = map_front(tile, bytes);

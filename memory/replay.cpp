@@ -25,7 +25,7 @@ class WatchedMemory final : public SimulatedMemory {
   }
   void* range_reserve(std::size_t bytes) override {
     void* range = SimulatedMemory::range_reserve(bytes);
-    if (observer) observer->on_range(reinterpret_cast<std::uintptr_t>(range), bytes, true);
+    if (range && observer) observer->on_range(reinterpret_cast<std::uintptr_t>(range), bytes, true);
     return range;
   }
   void range_release(void* range, std::size_t bytes) override {
@@ -237,6 +237,13 @@ ReplayScript::ReplayScript(const TraceLog& log) {
     }
     ops.push_back(op);
   }
+}
+
+std::uint32_t ReplayScript::event_of(std::uint32_t record) const {
+  const auto at = std::lower_bound(ops.begin(), ops.end(), record,
+                                   [](const ReplayOp& op, std::uint32_t r) { return op.record < r; });
+  LIMPID_CHECK(at != ops.end() && at->record == record, ArgumentError, "[replay] record ", record, " is no operation");
+  return static_cast<std::uint32_t>(at - ops.begin());
 }
 
 ReplayResult replay(const ReplayScript& script, const ReplayOptions& options, ReplayObserver* observer) {

@@ -30,6 +30,9 @@ struct ReplayScript {
   // DataError when an id is allocated twice or the log has 2^32 records and more. Operations on blocks that the log
   // never allocated are left out and counted.
   explicit ReplayScript(const TraceLog& log);
+  // The number of an operation, from 0: what people are told of as event N, the same under every policy. ArgumentError
+  // when the record is no operation.
+  std::uint32_t event_of(std::uint32_t record) const;
 
   std::vector<ReplayOp> ops;
   std::uint32_t slots = 0;      // highest number of live blocks

@@ -3,12 +3,18 @@
 #include <algorithm>
 
 #include <limpid/base/error.h>
+#include <limpid/base/format.h>
 
 namespace limpid::memory {
 namespace {
 
 constexpr std::uint64_t kPage = std::uint64_t{2} << 20;
 std::uint64_t round_up(std::uint64_t bytes, std::uint64_t step) { return (bytes + step - 1) / step * step; }
+
+// What a try costs besides its operations, in operations: the making of device and allocator.
+constexpr std::uint64_t kTryOverhead = 1000;
+// A coarse step is searched by steps of a 64th, and so on: a few tries, however wide it is.
+constexpr std::uint64_t kFiner = 64;
 
 }  // namespace
 
@@ -26,15 +32,19 @@ CapacityScan scan_capacity(const ReplayScript& script, const ReplayOptions& opti
   out.to = std::max(round_up(free_run.peak_reserved, kPage), out.from);
   out.granularity = scan.granularity;
   if (out.granularity == 0) {
-    const std::uint64_t tries = std::max<std::uint64_t>(scan.budget / std::max<std::size_t>(script.ops.size(), 1), 8);
+    const std::uint64_t tries = std::max<std::uint64_t>(scan.budget / (script.ops.size() + kTryOverhead), 8);
     out.granularity = kPage;
     while ((out.to - out.from) / out.granularity > tries) out.granularity *= 2;
   }
+  const std::uint64_t steps = (out.to - out.from) / out.granularity;
+  LIMPID_CHECK(steps <= CapacityScanOptions::kMostTries, ArgumentError, "[replay] steps of ", format_bytes(out.granularity),
+               " from ", format_bytes(out.from), " to ", format_bytes(out.to), " are ", steps, " tries, at most ",
+               CapacityScanOptions::kMostTries, " are made: give larger steps");
   auto run = [&](std::uint64_t capacity) {
     one.capacity = capacity;
     out.tries++;
     ReplayResult result = replay(script, one);
-    if (scan.progress) scan.progress(out.tries, (out.to - out.from) / out.granularity + 2);
+    if (scan.progress) scan.progress(out.tries, steps + 2);
     return result;
   };
   // Searches (after, until] by steps; `until` is always tried.
@@ -54,11 +64,13 @@ CapacityScan scan_capacity(const ReplayScript& script, const ReplayOptions& opti
   };
   search(out.from, out.to, out.granularity);
   if (out.granularity > kPage && out.smallest) {
-    // The interval below the coarse answers, by pages.
+    // The interval below the coarse answers.
     auto refine = [&](std::uint64_t found, auto&& good) {
-      const std::uint64_t below = std::max(out.from, found - std::min(found, out.granularity)) + kPage;
-      for (std::uint64_t c = below; c < found; c += kPage) {
-        if (good(run(c))) return c;
+      for (std::uint64_t step = out.granularity; step > kPage;) {
+        std::uint64_t c = std::max(out.from, found - std::min(found, step));
+        step = std::max(kPage, step / kFiner / kPage * kPage);
+        for (c += step; c < found && !good(run(c));) c += step;
+        found = std::min(c, found);
       }
       return found;
     };

@@ -13,7 +13,9 @@ namespace limpid::memory {
 
 struct CapacityScanOptions {
   // Steps of the scan in bytes, a multiple of 2 MiB; 0 = the finest that keeps the work within `budget`. The simulated
-  // device hands out multiples of 2 MiB, so with steps of 2 MiB nothing lies between two tries.
+  // device hands out multiples of 2 MiB, so with steps of 2 MiB nothing lies between two tries. ArgumentError when the
+  // steps are more than kMostTries.
+  static constexpr std::uint64_t kMostTries = 1'000'000;
   std::uint64_t granularity = 0;
   std::uint64_t budget = 100'000'000;                                          // operations replayed, about
   std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};  // tries
@@ -22,8 +24,9 @@ struct CapacityScanOptions {
 struct CapacityScan {
   std::optional<std::uint64_t> smallest;           // C*: the run completes
   std::optional<std::uint64_t> smallest_no_retry;  // and never gives its cache back to make room
-  std::uint64_t granularity = 0;  // steps of 2 MiB: exact. Larger: then [C* - granularity, C*] was scanned by 2 MiB,
-                                  // and a lucky capacity between two coarse steps below may have been missed.
+  std::uint64_t granularity = 0;  // steps of 2 MiB: exact. Larger: then [C* - granularity, C*] was scanned by ever
+                                  // finer steps down to 2 MiB, and a lucky capacity between two coarse steps may have
+                                  // been missed.
   std::uint64_t from = 0, to = 0;  // bounds: the lower bound of the trace, and what it takes without a limit
   std::uint64_t tries = 0;
   std::uint64_t failures_above = 0;  // tries above C* that failed: where the policy is not monotone

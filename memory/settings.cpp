@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cctype>
 #include <cmath>
+#include <vector>
 
 #include <limpid/base/error.h>
 
@@ -121,7 +122,7 @@ void AllocatorSettings::validate() const {
                "[allocator settings] max_non_split_rounding must be at least large_segment_size, ", large_segment_size,
                " bytes, got ", max_non_split_rounding);
   LIMPID_CHECK(garbage_collection_threshold >= 0 && garbage_collection_threshold < 1, ArgumentError,
-               "[allocator settings] garbage_collection_threshold must be in (0, 1), or 0 for off, got ",
+               "[allocator settings] garbage_collection_threshold must be in [0, 1), 0 for off, got ",
                garbage_collection_threshold);
   LIMPID_CHECK(per_process_memory_fraction >= 0 && per_process_memory_fraction <= 1, ArgumentError,
                "[allocator settings] per_process_memory_fraction must be in [0, 1], got ", per_process_memory_fraction);
@@ -143,7 +144,7 @@ AllocatorSettings parse_allocator_settings(std::string_view raw) {
     if (!std::isspace(static_cast<unsigned char>(c))) text += c;
   }
   AllocatorSettings settings;
-  bool has_rounding = false;
+  std::vector<std::string_view> keys;
   std::string_view rest = text;
   while (!rest.empty()) {
     std::size_t colon = rest.find(':');
@@ -169,11 +170,13 @@ AllocatorSettings parse_allocator_settings(std::string_view raw) {
     const bool takes_list = key == "roundup_power2_divisions" || key == "role_pools";
     LIMPID_CHECK(!value.empty(), ArgumentError, "[allocator settings] ", key, " has no value");
     LIMPID_CHECK(!list || takes_list, ArgumentError, "[allocator settings] ", key, " does not take a list");
+    LIMPID_CHECK(std::find(keys.begin(), keys.end(), key) == keys.end(), ArgumentError, "[allocator settings] ", key,
+                 " is given twice, the second time as '", value, "'");
+    keys.push_back(key);
     if (key == "max_split_size_mb") {
       settings.max_split_size = parse_integer(key, value) * kMiB;
     } else if (key == "max_non_split_rounding_mb") {
       settings.max_non_split_rounding = parse_integer(key, value) * kMiB;
-      has_rounding = true;
     } else if (key == "large_segment_size_mb") {
       settings.large_segment_size = parse_integer(key, value) * kMiB;
     } else if (key == "stitch_limit_mb") {
@@ -185,8 +188,6 @@ AllocatorSettings parse_allocator_settings(std::string_view raw) {
       parse_role_pools(value, settings.role_pools);
     } else if (key == "garbage_collection_threshold") {
       settings.garbage_collection_threshold = parse_real(key, value);
-      LIMPID_CHECK(settings.garbage_collection_threshold > 0, ArgumentError,
-                   "[allocator settings] garbage_collection_threshold must be in (0, 1), got ", value);
     } else if (key == "per_process_memory_fraction") {
       settings.per_process_memory_fraction = parse_real(key, value);
     } else if (key == "roundup_power2_divisions") {
@@ -205,6 +206,7 @@ AllocatorSettings parse_allocator_settings(std::string_view raw) {
       LIMPID_THROW(ArgumentError, "[allocator settings] unknown key '", key, "'");
     }
   }
+  const bool has_rounding = std::find(keys.begin(), keys.end(), "max_non_split_rounding_mb") != keys.end();
   if (!has_rounding) settings.max_non_split_rounding = settings.large_segment_size;
   settings.validate();
   return settings;

@@ -47,7 +47,7 @@ struct AllocatorSettings {
 };
 
 // "max_split_size_mb:64,roundup_power2_divisions:[64:8,256:4,>:1],role_pools:[param+optimizer,grad],retain_mb:256" ->
-// settings; absent keys have their defaults. An unknown key, a bad value or a bad form is an ArgumentError.
+// settings; absent keys have their defaults. An unknown key, one given twice, a bad value or form is an ArgumentError.
 AllocatorSettings parse_allocator_settings(std::string_view text);
 // The keys that differ from their defaults, in the same form; "" for the defaults.
 std::string to_string(const AllocatorSettings& settings);

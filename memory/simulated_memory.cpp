@@ -8,6 +8,7 @@
 namespace limpid::memory {
 namespace {
 constexpr std::uint64_t kPage = std::uint64_t{2} << 20;
+constexpr std::uint64_t kSegments = 0x700000000000, kFarRanges = std::uint64_t{1} << 60;
 std::uint64_t round_to_page(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 std::uint64_t address(void* p) { return reinterpret_cast<std::uintptr_t>(p); }
 }  // namespace
@@ -80,10 +81,13 @@ void SimulatedMemory::complete_events() {
 
 void* SimulatedMemory::range_reserve(std::size_t bytes) {
   calls_.range_reserve++;
-  fail_if_told("range_reserve");
-  std::uint64_t range = next_range_;
-  ranges_[range] = round_to_page(bytes);
-  next_range_ += round_to_page(bytes) + kPage;
+  const std::uint64_t rounded = round_to_page(bytes);
+  if (fails() || rounded < bytes) return nullptr;
+  if (next_range_ < kSegments && rounded > kSegments - next_range_) next_range_ = kFarRanges;
+  if (rounded > UINT64_MAX - kPage - next_range_) return nullptr;
+  const std::uint64_t range = next_range_;
+  ranges_[range] = rounded;
+  next_range_ += rounded + kPage;
   return reinterpret_cast<void*>(range);
 }
 

@@ -1,7 +1,7 @@
 // A device of addresses only: nothing may be read or written there. It has a capacity, events that complete at once or
 // when told, call counters, and a fault to inject. Address rule, that of the reference logs in tests/golden/allocator:
 // segments go upward from 0x700000000000 in steps of the size rounded to 2 MiB plus 2 MiB and are never used again;
-// virtual ranges likewise from 0x600000000000.
+// virtual ranges likewise from 0x600000000000; one that would reach the segments, and those after it, from 2^60 on.
 #pragma once
 
 #include <map>
@@ -23,8 +23,8 @@ class SimulatedMemory : public MemoryDevice {
   // come, recorded events included.
   void set_events_pending(bool pending) { events_pending_ = pending; }
   void complete_events();  // the device has reached everything recorded until now
-  // The k-th call from now (1 = the next) of those counted in Calls fails once: reserve and map say out of memory, the
-  // others throw DeviceError. 0 cancels.
+  // The k-th call from now (1 = the next) of those counted in Calls fails once: reserve, range_reserve and map say out
+  // of memory, the others throw DeviceError. 0 cancels.
   void fail_call(std::uint64_t k) { fail_in_ = k; }
   bool fault_pending() const { return fail_in_ > 0; }
   const Calls& calls() const { return calls_; }

@@ -4,6 +4,7 @@
 #include <set>
 
 #include <limpid/base/error.h>
+#include <limpid/base/format.h>
 
 namespace limpid::memory {
 namespace {
@@ -90,8 +91,17 @@ void TiledPolicy::forget_segment(Segment* segment) {
   segments_.pop_back();
 }
 
+// Beyond these, place_of() would give two places one key.
+void TiledPolicy::check_place(std::uint64_t id, std::uint64_t end) const {
+  LIMPID_CHECK(end < kMostBytes, ArgumentError, "[", name(), " policy] ", format_bytes(end),
+               " in one segment or range: the policies count places below ", format_bytes(kMostBytes));
+  LIMPID_CHECK(id < kMostSegments, ArgumentError, "[", name(), " policy] segment number ", id,
+               ": an allocator takes at most ", kMostSegments - 1, " in its life");
+}
+
 Block* TiledPolicy::reserve_segment(PoolKind kind, StreamId stream, std::size_t bytes) {
   if (!within_limit(bytes)) return nullptr;
+  check_place(books_.next_segment, bytes);
   Block* block = new_block();
   void* base = nullptr;
   try {
@@ -123,6 +133,7 @@ void TiledPolicy::release_segment(Block* block) {
 
 Block* TiledPolicy::reserve_range(PoolKind kind, StreamId stream, std::size_t bytes) {
   bytes = ceil_to(bytes, device_.page_size());
+  check_place(books_.next_segment, 0);
   Block* tile = new_block();
   void* base = nullptr;
   try {
@@ -130,6 +141,10 @@ Block* TiledPolicy::reserve_range(PoolKind kind, StreamId stream, std::size_t by
   } catch (...) {
     delete_block(tile);
     throw;
+  }
+  if (!base) {
+    delete_block(tile);
+    return nullptr;
   }
   add_segment(base, bytes, kind, stream, true, tile);
   tile->state = BlockState::unmapped;
@@ -146,6 +161,7 @@ void TiledPolicy::release_range(Block* whole) {
 }
 
 bool TiledPolicy::map_front(Block* tile, std::size_t bytes) {
+  check_place(tile->segment->id, offset_of(tile) + bytes);
   Block* behind = bytes < tile->size ? new_block() : nullptr;
   bool mapped = false;
   try {

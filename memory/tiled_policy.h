@@ -53,7 +53,7 @@ class TiledPolicy : public Policy {
   }
 
   // --- virtual ranges: a segment whose tiles may be unmapped
-  // One unmapped tile as large as the range.
+  // One unmapped tile as large as the range; nullptr when the device has no such range of addresses.
   Block* reserve_range(PoolKind kind, StreamId stream, std::size_t bytes);
   void release_range(Block* whole);  // an unmapped tile that is its whole range
   // Maps the first bytes of an unmapped tile, which becomes a block in no list; the rest stays unmapped behind it.
@@ -121,7 +121,12 @@ class TiledPolicy : public Policy {
     return static_cast<std::uint64_t>(static_cast<char*>(block->ptr) - static_cast<char*>(block->segment->base));
   }
   // A key that orders blocks by age of their segment, then by offset: what a device's addresses cannot change.
-  static std::uint64_t place_of(const Block* block) { return block->segment->id << 32 | offset_of(block) / kMinBlock; }
+  static std::uint64_t place_of(const Block* block) {
+    return block->segment->id << kPlaceBits | offset_of(block) / kMinBlock;
+  }
+  static constexpr int kPlaceBits = 34;
+  static constexpr std::uint64_t kMostBytes = (std::uint64_t{1} << kPlaceBits) * kMinBlock;  // 8 TiB in one segment
+  static constexpr std::uint64_t kMostSegments = std::uint64_t{1} << (64 - kPlaceBits);
   static bool comes_before(const Block* a, const Block* b) { return place_of(a) < place_of(b); }
   static std::size_t ceil_to(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -169,6 +174,7 @@ class TiledPolicy : public Policy {
   void add_spare_blocks();
   void count_free(Block* block, std::int64_t sign);
   Segment* add_segment(void* base, std::size_t bytes, PoolKind kind, StreamId stream, bool expandable, Block* first);
+  void check_place(std::uint64_t id, std::uint64_t end) const;
   void forget_segment(Segment* segment);
   void insert_events(Block* block);
   void retry_deferred();
