@@ -21,7 +21,8 @@
 namespace limpid_test {
 
 struct CommandOptions {
-  rlim_t file_limit = RLIM_INFINITY;  // largest file it may write
+  rlim_t file_limit = RLIM_INFINITY;     // largest file it may write
+  rlim_t address_limit = RLIM_INFINITY;  // most bytes of addresses it may have
   std::string data_path = {};         // $LIMPID_DATA
   std::optional<std::string> out = {};  // where stdout goes instead of into the result; "" = closed
   bool close_err = false;
@@ -62,6 +63,10 @@ class Command {
       if (options.file_limit != RLIM_INFINITY) {
         rlimit limit{options.file_limit, RLIM_INFINITY};
         ::setrlimit(RLIMIT_FSIZE, &limit);
+      }
+      if (options.address_limit != RLIM_INFINITY) {
+        rlimit limit{options.address_limit, RLIM_INFINITY};
+        ::setrlimit(RLIMIT_AS, &limit);
       }
       if (!options.data_path.empty()) ::setenv("LIMPID_DATA", options.data_path.c_str(), 1);
       ::execv(argv[0], argv.data());

@@ -79,7 +79,7 @@ TEST_CASE("replay: table and JSON, capacity, several policies") {
   const CommandResult failed = at(smallest - (2 << 20));
   CHECK(failed.code == 3);
   CHECK(failed.json()["policies"][0]["out_of_memory"]["requested"] > 0);
-  CHECK(contains(failed.err, "ran out of memory at record"));
+  CHECK(contains(failed.err, "ran out of memory at event"));
   CHECK(limpid_command({"mem", "replay", run.path, "--policy", "magic"}).code == 2);
   CHECK(limpid_command({"mem", "replay", run.path, "--capacity", "lots"}).code == 2);
   CHECK(limpid_command({"mem", "replay", run.path, "--settings", "x:1"}).code == 2);
@@ -145,6 +145,89 @@ TEST_CASE("strip draws the map") {
   const Json json = limpid_command({"mem", "strip", trained().path, "--height", "8", "--json"}).json();
   CHECK(json["rows"].size() == 8);
   CHECK(limpid_command({"mem", "strip", trained().path, "--width", "2"}).code == 2);
+}
+
+TEST_CASE("a capacity that does not suffice is said, with exit code 3, by all that replay") {
+  const Run& run = trained();
+  TempFolder folder;
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"replay", run.path, "--no-scan"},
+           {"strip", run.path},
+           {"view", run.path, "-o", folder / "v.html"},
+           {"export", run.path, "-o", folder / "s.pickle"},
+           {"export", run.path, "-o", folder / "r.csv", "--to", "rmm"}}) {
+    CAPTURE(words[0]);
+    auto with = [&](const char* capacity) {
+      std::vector<std::string> all = {"mem"};
+      all.insert(all.end(), words.begin(), words.end());
+      all.insert(all.end(), {"--capacity", capacity});
+      return limpid_command(all);
+    };
+    const CommandResult failed = with("4MiB");
+    CHECK(failed.code == 3);
+    CHECK_MESSAGE(contains(failed.out, "native ran out of memory at event"), failed.out);
+    CHECK(with("1GiB").code == 0);
+  }
+}
+
+TEST_CASE("one number for an event: view, replay, explain and summary agree") {
+  const Run& run = trained();
+  TempFolder folder;
+  auto json = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "mem");
+    words.push_back("--json");
+    return limpid_command(words).json();
+  };
+  const Json view = json({"view", run.path, "-o", folder / "v.html"})["runs"][0];
+  const Json replay = json({"replay", run.path, "--no-scan"});
+  const std::uint64_t peak = view["peak_live_event"];
+  CHECK(peak > 0);
+  CHECK(replay["policies"][0]["peak_live_event"] == peak);
+  CHECK(json({"summary", run.path})["peak_event"] == peak);
+  CHECK(replay["operations"] == view["events"]);
+  const std::string small = std::to_string(replay["lower_bound"].get<std::uint64_t>() - 1);
+  const Json failed = json({"replay", run.path, "--no-scan", "--capacity", small})["policies"][0]["out_of_memory"];
+  CHECK(json({"explain", run.path, "--capacity", small})["event"] == failed["event"]);
+  const CommandResult text = limpid_command({"mem", "replay", run.path, "--no-scan"});
+  std::string number = std::to_string(peak);
+  for (int at = static_cast<int>(number.size()) - 3; at > 0; at -= 3) number.insert(static_cast<std::size_t>(at), ",");
+  CHECK_MESSAGE(contains(text.out, "lower bound"), text.out);
+  CHECK_MESSAGE(contains(text.out, " at event " + number + " "), text.out);
+}
+
+TEST_CASE("mem: options that contradict each other or mean nothing are refused, and named") {
+  const Run& run = trained();
+  TempFolder folder;
+  const CommandResult scan =
+      limpid_command({"mem", "replay", run.path, "--no-scan", "--granularity", "2MiB"});
+  CHECK(scan.code == 2);
+  CHECK(contains(scan.err, "--granularity and --no-scan do not go together"));
+  const CommandResult plain =
+      limpid_command({"mem", "export", run.path, "-o", folder / "t.jsonl", "--capacity", "1GiB"});
+  CHECK(plain.code == 2);
+  CHECK(contains(plain.err, "--capacity and the format jsonl do not go together"));
+  const CommandResult twice =
+      limpid_command({"mem", "replay", run.path, "--settings", "max_split_size_mb:64,max_split_size_mb:32"});
+  CHECK(twice.code == 2);
+  CHECK(contains(twice.err, "max_split_size_mb is given twice"));
+}
+
+TEST_CASE("what cannot be written to its end leaves no file") {
+  const Run& run = trained();
+  TempFolder folder;
+  CommandOptions full;
+  full.file_limit = 1000;
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"mem", "export", run.path, "-o", folder / "t.jsonl"},
+           {"mem", "export", run.path, "-o", folder / "s.pickle"},
+           {"mem", "view", run.path, "-o", folder / "v.html"},
+           {"mem", "import", run.path + "/trace.bin", "-o", folder / "i.bin"}}) {
+    CAPTURE(words[1]);
+    const CommandResult r = limpid_command(words, full);
+    CHECK(r.code == 4);
+    CHECK_MESSAGE(contains(r.err, "File too large"), r.err);
+  }
+  CHECK(fs::is_empty(folder / ""));
 }
 
 TEST_CASE("the trace of a run: limit, off, and again when it goes on") {

@@ -95,12 +95,64 @@ TEST_CASE("limpid plan: exit codes and sentences of bad requests") {
                          {{"plan", "--card", "1GiB", "--other", "2GiB"}, 2, "leaves nothing"},
                          {{"plan", "--accumulate", "0"}, 2, "accumulate must be at least 1"},
                          {{"plan", "--alloc-conf", "nonsense:1"}, 2, "nonsense"},
+                         {{"plan", "--momentum", "abc"}, 2, "--momentum: expected a number such as 0.9 or 1e-3, got abc"},
+                         {{"plan", "--clip", "0,5"}, 2, "--clip: expected a number such as 0.9 or 1e-3, got 0,5"},
+                         {{"plan", "--batch", "1e3"}, 2, "--batch: expected a whole number"},
+                         {{"plan", "--device", "dry:cuda"}, 2, "dry:cuda needs the plan functions of the CUDA kernels"},
+                         {{"plan", "--device", "cpu"}, 2, "--device of a plan is dry:cpu"},
                          {{"plan", "--model", "lenet", "--batch", "512", "--capacity", "16MiB", "--quiet"}, 3, ""}}) {
     const auto r = limpid_command(c.arguments);
     CHECK_MESSAGE(r.code == c.code, c.arguments.back(), ": ", r.err);
     CHECK_MESSAGE(r.err.find(c.text) != std::string::npos, r.err);
   }
 }
+
+TEST_CASE("limpid plan refuses options that contradict each other, and names both") {
+  struct Case {
+    std::vector<std::string> more;
+    const char* text;
+  };
+  for (const Case& c : std::vector<Case>{
+           {{"--data", "mnist", "--input", "1x28x28"}, "--data and --input do not go together"},
+           {{"--data", "mnist", "--classes", "10"}, "--data and --classes do not go together"},
+           {{"--data", "mnist", "--samples", "100"}, "--data and --samples do not go together"},
+           {{"--data", "mnist", "--val-samples", "0"}, "--data and --val-samples do not go together"},
+           {{"--data", "mnist", "--test-samples", "9"}, "--data and --test-samples do not go together"},
+           {{"--other", "600MiB"}, "--other needs --card"},
+           {{"--other", "1GiB", "--capacity", "8GiB"}, "--other needs --card"},
+           {{"--drop-last"}, "--drop-last needs --samples or --data"},
+           {{"--alloc-conf", "max_split_size_mb:64,max_split_size_mb:32"}, "max_split_size_mb is given twice"},
+           {{"--card", "8GiB", "--capacity", "8GiB"}, "--capacity"}}) {
+    std::vector<std::string> words = {"plan", "--model", "mlp", "--quiet"};
+    words.insert(words.end(), c.more.begin(), c.more.end());
+    const auto r = limpid_command(words);
+    CHECK_MESSAGE(r.code == 2, c.text, ": ", r.err);
+    CHECK_MESSAGE(r.err.find(c.text) != std::string::npos, r.err);
+  }
+  CHECK(limpid_command({"plan", "--model", "mlp", "--data", "mnist", "--drop-last", "--quiet"}).code == 0);
+  CHECK(limpid_command({"plan", "--model", "mlp", "--card", "8GiB", "--other", "600MiB", "--quiet"}).code == 0);
+}
+
+// A limit on addresses is what a sanitizer's shadow memory does not survive.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("limpid plan --verify: what the system does not give is out of memory, exit code 3") {
+  limpid_test::CommandOptions small;
+  small.address_limit = std::uint64_t{700} << 20;
+  // Under native a segment is refused, under the others the range of addresses.
+  for (const char* policy : {"native", "expandable", "stitch", "async"}) {
+    const auto r = limpid_command({"plan", "--model", "lenet", "--batch", "2048", "--policy", policy,
+                                   "--verify", "--json", "--quiet"},
+                                  small);
+    CHECK_MESSAGE(r.code == 3, policy, ": ", r.err);
+    const Json json = r.json();
+    REQUIRE(json.is_object());
+    CHECK(json.at("prediction").at("fits") == true);
+    CHECK(json.at("measured").at("fits") == false);
+    CHECK_MESSAGE(r.err.find("the real run: out of memory") != std::string::npos, r.err);
+    CHECK(r.err.find("Cause: external: the device reports") != std::string::npos);
+  }
+}
+#endif
 
 TEST_CASE("limpid summary --saved lists what is kept and why") {
   const auto r = limpid_command({"summary", "--model", "seed", "--batch", "16", "--saved", "--json"});

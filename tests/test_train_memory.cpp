@@ -163,6 +163,10 @@ TEST_CASE("bad values of the memory options end with code 2") {
                                                      {"--alloc-conf", "role_pools:[nobody]"},
                                                      {"--retain", "1000"},
                                                      {"--retain", "lots"},
+                                                     {"--retain", "8MiB", "--alloc-conf", "retain_mb:16"},
+                                                     {"--alloc-conf", "retain_mb:8,retain_mb:16"},
+                                                     {"--momentum", "abc"},
+                                                     {"--lr", "fast"},
                                                      {"--huge-pages", "maybe"},
                                                      {"--workspace-cap", "many"},
                                                      {"--reserve-plan", "dry", "--retain", "8MiB"}};
