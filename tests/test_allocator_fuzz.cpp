@@ -14,13 +14,15 @@
 #include <limpid/memory/simulated_memory.h>
 
 #include "naive_native.h"
+#include "random_requests.h"
 
 using namespace limpid;
 using namespace limpid::memory;
+using limpid_test::kMiB;
+using limpid_test::random_size;
+using limpid_test::scripted_run;
 
 namespace {
-
-constexpr std::uint64_t kMiB = 1 << 20;
 
 struct Config {
   const char* settings;
@@ -78,14 +80,6 @@ class Player {
   using Iterator = std::map<std::uint64_t, Live>::iterator;
 
   std::uint64_t below(std::uint64_t n) { return random_() % n; }
-  std::size_t size() {
-    std::uint64_t kind = below(100);
-    if (kind < 30) return 1 + below(4096);
-    if (kind < 55) return 1 + below(kMiB);
-    if (kind < 65) return (1 + below(20)) * 512 * (kind % 2 ? 1 : 2048);
-    if (kind < 80) return kMiB + 1 + below(10 * kMiB);
-    return 10 * kMiB + below((kind < 97 ? 40 : 120) * kMiB);
-  }
   Iterator any() {
     Iterator it = live_.lower_bound(last_ + below(1 << 30));
     return it == live_.end() ? live_.begin() : it;
@@ -98,7 +92,7 @@ class Player {
   }
 
   void allocate() {
-    std::size_t bytes = size();
+    std::size_t bytes = random_size(random_);
     StreamId stream = below(5) < 3 ? 0 : below(3);
     std::uint64_t expected = naive_.allocate(bytes, stream);
     Block* block = nullptr;
@@ -183,40 +177,6 @@ void fuzz(std::uint64_t first_seed, int rounds, int operations) {
     INFO("seed " << seed << ", " << config.settings << ", " << config.capacity_mib << " MiB");
     Player(seed, config).run(operations);
   }
-}
-
-// A fixed mix with streams, splits, a flush and a retry. Returns the number of calls that threw.
-int scripted_run(Allocator& allocator, SimulatedMemory& device, std::vector<Block*>& live) {
-  int thrown = 0;
-  auto attempt = [&](auto&& action) {
-    try {
-      action();
-    } catch (const DeviceError&) {
-      thrown++;
-    } catch (const OutOfMemoryError&) {
-      thrown++;
-    }
-    allocator.check();
-  };
-  std::mt19937_64 random(7);
-  for (int i = 0; i < 160; i++) {
-    std::uint64_t kind = random() % 10, a = random(), b = random();
-    device.set_events_pending(i % 40 < 25);
-    if (kind < 5 || live.empty()) {
-      std::size_t bytes = a % 3 == 0 ? 1 + b % (40 * kMiB) : 1 + b % (2 * kMiB);
-      attempt([&] { live.push_back(allocator.allocate(bytes, Role::temp, 0, a % 2)); });
-    } else if (kind < 6) {
-      attempt([&] { allocator.record_stream(live[a % live.size()], 2 + b % 2); });
-    } else if (kind < 9) {
-      std::swap(live[a % live.size()], live.back());
-      allocator.free(live.back());
-      live.pop_back();
-      allocator.check();
-    } else if (b % 4 == 0) {
-      attempt([&] { allocator.empty_cache(); });
-    }
-  }
-  return thrown;
 }
 
 }  // namespace

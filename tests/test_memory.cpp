@@ -163,6 +163,11 @@ TEST_CASE("settings: PyTorch's string") {
   CHECK(s.garbage_collection_threshold == 0.6);
   CHECK(s.per_process_memory_fraction == 0.5);
   AllocatorSettings defaults = parse_allocator_settings("");
+  CHECK(parse_allocator_settings("garbage_collection_threshold:0") == defaults);  // off, as the message says
+  CHECK(contains(message_of<ArgumentError>([] { parse_allocator_settings("garbage_collection_threshold:1"); }),
+                 "must be in [0, 1), 0 for off, got 1"));
+  CHECK(contains(message_of<ArgumentError>([] { parse_allocator_settings("retain_mb:8,max_split_size_mb:64,retain_mb:9"); }),
+                 "retain_mb is given twice, the second time as '9'"));
   CHECK(defaults.max_split_size == AllocatorSettings::kNoSplitLimit);
   CHECK(defaults.max_non_split_rounding == 20 * kMiB);
   CHECK(defaults.divisions_for(123456789) == 0);
@@ -187,7 +192,7 @@ TEST_CASE("settings: PyTorch's string") {
                           "roundup_power2_divisions:[4]",
                           "roundup_power2_divisions:[4:2",
                           "roundup_power2_divisions:[4:2]x",
-                          "garbage_collection_threshold:0",
+                          "garbage_collection_threshold:-0.1",
                           "garbage_collection_threshold:1",
                           "garbage_collection_threshold:nan",
                           "per_process_memory_fraction:1.5",

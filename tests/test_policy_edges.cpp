@@ -11,6 +11,7 @@
 #include <limpid/base/error.h>
 #include <limpid/memory/allocator.h>
 #include <limpid/memory/arena_policy.h>
+#include <limpid/memory/host_memory.h>
 #include <limpid/memory/offline_policy.h>
 #include <limpid/memory/policies.h>
 #include <limpid/memory/simulated_memory.h>
@@ -295,6 +296,72 @@ TEST_CASE("expandable: a range has room for the device and an eighth more") {
   Allocator a(device, parse_allocator_settings("expandable_segments:True"));
   a.allocate(4 * kMiB, Role::temp);
   CHECK(device->asked == std::vector<std::size_t>{1160 * kMiB});  // 1152, in pages of 20
+}
+
+TEST_CASE("a range of addresses that the device refuses is out of memory, and the allocator goes on") {
+  struct Narrow final : SimulatedMemory {
+    using SimulatedMemory::SimulatedMemory;
+    void* range_reserve(std::size_t bytes) override { return refuses ? nullptr : SimulatedMemory::range_reserve(bytes); }
+    bool refuses = true;
+  };
+  for (const char* policy : {"expandable", "stitch", "async"}) {
+    CAPTURE(policy);
+    auto device = std::make_shared<Narrow>(1024 * kMiB);
+    Allocator a(device, {}, policy_named(policy));
+    OomCause cause = OomCause::capacity;
+    try {
+      a.allocate(4 * kMiB, Role::temp);
+      FAIL("served");
+    } catch (const OutOfMemoryError& error) {
+      cause = error.info().cause;
+    }
+    CHECK(cause == OomCause::external);
+    a.check();
+    CHECK(a.ledger().reserved == 0);
+    device->refuses = false;
+    a.free(a.allocate(4 * kMiB, Role::temp));
+    a.empty_cache();
+    a.check();
+    CHECK(device->used() == 0);
+  }
+}
+
+TEST_CASE("real memory: a range that the system does not have is nullptr, no error of the device") {
+  HostMemory host("cpu");
+  CHECK(host.range_reserve(std::size_t{1} << 60) == nullptr);
+}
+
+TEST_CASE("places are counted up to 8 TiB in one segment or range, and beyond is refused") {
+  constexpr std::uint64_t kTiB = std::uint64_t{1} << 40;
+  for (const char* policy : {"native", "expandable", "stitch", "bfc"}) {
+    CAPTURE(policy);
+    Allocator a(std::make_shared<SimulatedMemory>(64 * kTiB), {}, policy_named(policy));
+    // Free places beyond 2 TiB keep their order: the lower one is taken.
+    std::vector<Block*> blocks = {a.allocate(3 * kTiB, Role::temp), a.allocate(kTiB / 2, Role::temp),
+                                  a.allocate(20 * kMiB, Role::temp), a.allocate(kTiB / 2, Role::temp),
+                                  a.allocate(20 * kMiB, Role::temp)};
+    void* const lower = blocks[1]->ptr;
+    const bool ascending = blocks[1]->ptr < blocks[3]->ptr;
+    a.free(blocks[3]);
+    a.free(blocks[1]);
+    a.check();
+    if (ascending) CHECK(a.allocate(kTiB / 2, Role::temp)->ptr == lower);
+    a.check();
+    CHECK_THROWS_WITH_AS(a.allocate(9 * kTiB, Role::temp), doctest::Contains("the policies count places below 8.00 TiB"),
+                         ArgumentError);
+    a.check();
+  }
+}
+
+TEST_CASE("simulated ranges never reach the addresses of segments") {
+  SimulatedMemory device(std::uint64_t{1} << 50);
+  const auto segment = reinterpret_cast<std::uintptr_t>(device.reserve(2 * kMiB));
+  for (int i = 0; i < 40; i++) {
+    const auto range = reinterpret_cast<std::uintptr_t>(device.range_reserve(std::size_t{1} << 40));
+    REQUIRE(range != 0);
+    CHECK((range + (std::uint64_t{1} << 40) <= segment || range >= segment + 2 * kMiB));
+  }
+  CHECK(device.range_reserve(SIZE_MAX - 4096) == nullptr);
 }
 
 TEST_CASE("offline: giving back a slab of just the right size") {

@@ -211,6 +211,8 @@ TEST_CASE("scripts: slots are dense, unknown blocks are left out, double allocat
   CHECK(script.unknown == 2);
   CHECK(script.peak_live == 5 * kMiB);
   CHECK(script.peak_live_record == 3);
+  CHECK(script.event_of(8) == 6);  // frees of blocks that are not live are no operations
+  CHECK(contains(message_of<ArgumentError>([&] { script.event_of(6); }), "record 6 is no operation"));
   CHECK(script.allocations == 3);
   CHECK(script.frees == 3);
   CHECK(contains(message_of<DataError>([] { ReplayScript(log_of("+1:1M +1:2M")); }), "block 1, which is live"));
@@ -232,6 +234,26 @@ TEST_CASE("published sequences of the native policy") {
   const CapacityScan scan = scan_capacity(ReplayScript(log_of(eight + "-1 -2 -3 -4 -5 -6 -7 -8 " + four)), {});
   CHECK(scan.smallest == 128 * kMiB);
   CHECK(scan.smallest_no_retry == 256 * kMiB);
+}
+
+TEST_CASE("the scan is done in few tries, however far the bounds lie apart") {
+  // Without splitting the freed places of 1 TiB serve nothing: the policy takes TiB more than is ever live.
+  std::string text;
+  for (int i = 1; i <= 6; i++) text += "+" + std::to_string(i) + ":" + std::to_string((i + 4) << 18) + "M -" + std::to_string(i) + " ";
+  const ReplayScript script(log_of(text));
+  for (std::uint64_t budget : {std::uint64_t{0}, std::uint64_t{20'000}, std::uint64_t{2'000'000}}) {
+    CAPTURE(budget);
+    ReplayOptions options;
+    options.policy = make_native_policy;
+    const CapacityScan scan = scan_capacity(script, options, {.budget = budget});
+    REQUIRE(scan.to - scan.from > std::uint64_t{4} << 40);
+    CHECK(scan.smallest == script.peak_live);
+    REQUIRE(scan.smallest_no_retry);
+    CHECK(*scan.smallest_no_retry == scan.to);
+    CHECK(scan.tries < 3000);
+  }
+  CHECK_THROWS_WITH_AS(scan_capacity(script, {}, {.granularity = 2 * kMiB}), doctest::Contains("give larger steps"),
+                       ArgumentError);
 }
 
 TEST_CASE("the smallest capacity is what trying every page finds") {
