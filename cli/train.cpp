@@ -232,6 +232,7 @@ nlohmann::ordered_json result_json(const train::TrainResult& r, const TrainSetti
   json["reserve_plan"] = r.reserved ? Json::parse(memory::to_json(*r.reserved)) : Json(nullptr);
   json["checkpoint"] = r.checkpoint.empty() ? Json() : Json(r.checkpoint);
   json["trace"] = r.trace.empty() ? Json(nullptr) : Json(r.trace);
+  json["trace_problem"] = r.trace_problem.empty() ? Json(nullptr) : Json(r.trace_problem);
   json["stopped"] = r.stopped;
   json["data"] = s.data;
   json["model"] = s.model;
@@ -261,8 +262,7 @@ void print_result(const train::TrainResult& r, std::FILE* to) {
   }
   if (!r.checkpoint.empty()) std::fprintf(to, "\ncheckpoint %s\n", r.checkpoint.c_str());
   if (!r.trace.empty()) {
-    std::fprintf(to, "memory trace %s%s%s\n", r.trace.c_str(), r.trace_problem.empty() ? "" : " ends early: ",
-                 r.trace_problem.c_str());
+    std::fprintf(to, "memory trace %s%s\n", r.trace.c_str(), r.trace_problem.empty() ? "" : " ends early");
   }
 }
 
@@ -375,6 +375,9 @@ int run(TrainOptions& o) {
     } catch (const Error& error) {  // the run itself is whole
       progress.warning(concat("there is no report of the run: ", error.what()));
     }
+  }
+  if (!result.trace_problem.empty()) {  // the run itself is whole
+    progress.warning(concat("the memory trace ends early, at its last whole chunk: ", result.trace_problem));
   }
   if (settings.out.empty()) {
     progress.message("nothing was kept: there is no --out");

@@ -20,7 +20,8 @@ Block* BfcPolicy::extend(StreamList& list, std::size_t rounded) {
       block = reserve_segment(PoolKind::large, list.stream, bytes);
     }
   }
-  if (block && !grown) list.next_region *= 2;
+  // A cache that is emptied again and again doubles it each time; at some point it would wrap around to 0.
+  if (block && !grown && list.next_region < kMostBytes / 2) list.next_region *= 2;
   return block;
 }
 

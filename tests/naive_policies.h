@@ -233,7 +233,7 @@ class NaiveBfc final : public Naive {
       bool grown = regions_[stream] < n;
       while (regions_[stream] < n) regions_[stream] *= 2;
       if (!reserve(std::min(regions_[stream], room), stream)) return 0;
-      if (!grown) regions_[stream] *= 2;
+      if (!grown && regions_[stream] < std::uint64_t{1} << 42) regions_[stream] *= 2;
       p = &areas.back().pieces[0];
     }
     return hand_out(p->address, n, p->size >= 2 * n || p->size - n >= 128 * kM);
