@@ -230,6 +230,36 @@ TEST_CASE("what cannot be written to its end leaves no file") {
   CHECK(fs::is_empty(folder / ""));
 }
 
+TEST_CASE("a disk that is full for the trace: a warning, whole chunks, and the training as without") {
+  TempFolder folder;
+  auto train = [&](const std::string& run, const CommandOptions& options) {
+    return limpid_command({"train", "--data", "synthetic", "--input", "3x8x8", "--classes", "4", "--limit", "1600",
+                           "--model", "seed", "--batch", "16", "--epochs", "1", "--workers", "1", "--threads", "1",
+                           "--quiet", "--json", "--out", folder / run},
+                          options);
+  };
+  CommandOptions full;
+  full.file_limit = 40'000;  // weights and optimizer state have room, the trace has not
+  const CommandResult whole = train("whole", {}), cut = train("cut", full);
+  REQUIRE(whole.code == 0);
+  REQUIRE(fs::file_size(folder / "whole/trace.bin") > 60'000);
+  CHECK_MESSAGE(cut.code == 0, cut.err);
+  CHECK_MESSAGE(contains(cut.err, "the memory trace ends early, at its last whole chunk: cannot write "), cut.err);
+  CHECK(contains(cut.err, "File too large"));
+  CHECK(whole.json()["trace_problem"].is_null());
+  CHECK(contains(cut.json()["trace_problem"], "File too large"));
+  CHECK(cut.json()["train_loss"] == whole.json()["train_loss"]);
+  CHECK(fs::exists(folder / "cut/ckpt/last"));
+  CHECK(limpid_command({"eval", "--checkpoint", folder / "cut", "--quiet"}).code == 0);
+  // What stands in the file are whole chunks of the same trace.
+  CHECK(fs::file_size(folder / "cut/trace.bin") <= 40'000);
+  const CommandResult read = limpid_command({"mem", "summary", folder / "cut", "--json"});
+  CHECK(read.code == 0);
+  CHECK(contains(read.err, "the writer did not close the file"));
+  CHECK(read.json()["records"] > 1000);
+  CHECK(read.json()["cut"] == true);
+}
+
 TEST_CASE("the trace of a run: limit, off, and again when it goes on") {
   TempFolder folder;
   auto train = [&](const std::string& run, const std::vector<std::string>& more) {
