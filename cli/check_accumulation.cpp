@@ -1,4 +1,5 @@
 // limpid check accumulation: is the gradient of an accumulated batch that of the batch, and if not, why?
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -10,6 +11,7 @@
 #include <limpid/nn/replace_norm.h>
 #include <limpid/tensor/cpu/parallel.h>
 #include <limpid/tensor/random.h>
+#include <limpid/train/batch_invariance.h>
 #include <limpid/train/equivalence.h>
 
 #include "check.h"
@@ -20,7 +22,7 @@ namespace {
 
 struct AccumulationOptions {
   std::string model = "lenet-bn", input, bn_mode = "micro", norm = "batch", dtype = "f32", loop;
-  std::int64_t batch = 64, micro = 16, classes = 10, threads = 0;
+  std::int64_t batch = 64, micro = 16, classes = 10, threads = 0, quantum = -1, steps = 10;
   std::uint64_t seed = 0;
   bool json = false;
 };
@@ -62,7 +64,30 @@ train::EquivalenceProblem problem_of(const AccumulationOptions& o) {
   return p;
 }
 
+// --quantum: whole steps, compared byte by byte. The cuts are the batch and its halves, down to the quantum.
+int run_invariance(const AccumulationOptions& o, const train::EquivalenceProblem& p) {
+  LIMPID_CHECK(o.dtype == "f32" && o.loop.empty(), ArgumentError,
+               "--quantum compares the bits of limpid's own steps in f32: --dtype and --loop belong to the check without it");
+  LIMPID_CHECK(o.quantum >= 0 && o.quantum <= o.batch, ArgumentError, "--quantum is 0 to --batch ", o.batch, ", got ", o.quantum);
+  LIMPID_CHECK(o.steps >= 1, ArgumentError, "--steps must be at least 1, got ", o.steps);
+  train::InvarianceProblem problem{.model = p.model, .x = p.x, .y = p.y, .micro_batches = {}, .steps = o.steps, .step = {}};
+  problem.step.batch_norm = p.batch_norm;
+  problem.step.quantum = o.quantum;
+  const std::int64_t least = o.quantum > 0 ? o.quantum : std::max<std::int64_t>(o.batch / 8, 1);
+  for (std::int64_t micro = o.batch; micro >= least; micro = micro % 2 == 0 ? micro / 2 : 0) {
+    if (o.quantum > 0 && micro % o.quantum != 0) break;
+    problem.micro_batches.push_back(micro);
+  }
+  LIMPID_CHECK(!problem.micro_batches.empty(), ArgumentError, "--batch ", o.batch, " is no multiple of --quantum ", o.quantum);
+  if (o.threads > 0) problem.threads = {static_cast<int>(o.threads)};
+  const train::InvarianceReport report = train::check_batch_invariance(problem);
+  std::fprintf(o.json ? stderr : stdout, "%s: %s", o.model.c_str(), train::to_string(report).c_str());
+  if (o.json) print_json(nlohmann::ordered_json::parse(train::to_json(report)));
+  return report.equal ? kOk : kFailedCheck;
+}
+
 int run(const AccumulationOptions& o) {
+  if (o.quantum >= 0) return run_invariance(o, problem_of(o));
   const train::EquivalenceReport report = train::check_accumulation(problem_of(o));
   std::FILE* text = o.json ? stderr : stdout;
   std::fprintf(text, "%s: %s", o.model.c_str(), train::to_string(report).c_str());
@@ -83,6 +108,10 @@ void add_check_accumulation(CLI::App& check, Action& action) {
   sub->add_option("--dtype", o->dtype, "Of the measurement beside the proof in f64: f32, f16, bf16; f64: the proof alone")
       ->capture_default_str();
   sub->add_option("--loop", o->loop, "A loop with a mistake: not-divided, mean-of-means, lost, no-offset or bf16-sums");
+  add_integer(*sub, "--quantum", o->quantum,
+              "Instead, Adam steps in pieces of this many samples: the same bits for every cut and for 1 and 2 threads? 0: not "
+              "in pieces, to see the difference");
+  add_integer(*sub, "--steps", o->steps, "With --quantum")->capture_default_str();
   sub->add_option("--input", o->input, "One sample, CxHxW; default: what the model is usually fed with");
   add_integer(*sub, "--classes", o->classes, "Outputs")->capture_default_str();
   add_integer(*sub, "--seed", o->seed, "Of the weights and of the samples, which are random")->capture_default_str();
@@ -93,6 +122,7 @@ void add_check_accumulation(CLI::App& check, Action& action) {
       "  limpid check accumulation --model lenet --batch 64 --micro 16\n"
       "  limpid check accumulation --model lenet-bn --batch 64 --micro 8 --bn-mode exact\n"
       "  limpid check accumulation --model lenet --batch 60 --micro 16 --loop mean-of-means\n"
+      "  limpid check accumulation --model lenet --batch 64 --quantum 8\n"
       "In f64 the arithmetic is as good as exact, so the gradients must be equal to 1e-12: a proof. Exit code 0: equal\n"
       "within the bounds, 1: not, and the causes are listed with what each of them changes.");
   sub->callback([o, &action] { action = [o] { return run(*o); }; });

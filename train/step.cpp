@@ -93,7 +93,7 @@ void Step::begin(std::int64_t step, std::int64_t samples, std::vector<std::int64
   LIMPID_CHECK(samples > 0, ArgumentError, "[step] a step needs at least one sample, got ", samples);
   step_ = step;
   samples_ = samples;
-  batches_ = batches.empty() ? std::vector<std::int64_t>{samples} : std::move(batches);
+  batches_ = std::move(batches);
   parts_.clear();
   kept_.clear();
   outcome_ = StepOutcome{};
@@ -112,7 +112,7 @@ void Step::open() {
   outcome_ = StepOutcome{};
   outcome_.retries = std::move(retries);
   done_ = largest_piece_ = 0;
-  if (options_.adjust_momentum && !norms_.empty()) {
+  if (options_.adjust_momentum && !batches_.empty()) {
     std::size_t pieces = 0;
     for (std::int64_t batch : batches_) pieces += cut(batch).size();
     for (nn::BatchNorm* layer : norms_) layer->set_micro_batches(static_cast<std::int64_t>(pieces));

@@ -81,7 +81,7 @@ class Step {
   Step(nn::Module& model, optim::Optimizer& optimizer, StepOptions options = {}, optim::GradScaler* scaler = nullptr);
 
   // Opens step number `step` over `samples` samples: drops the gradients of the last one, and remembers. `batches`: sizes
-  // of the batches that add() will get, for the momentum of batch norm; empty: one of all samples.
+  // of the batches that add() will get, which the momentum of batch norm is adjusted to; empty: not known, not adjusted.
   void begin(std::int64_t step, std::int64_t samples, std::vector<std::int64_t> batches = {});
   // Forward and backward of one micro-batch; the batches of a step come in order. OutOfMemoryError: the step is undone
   // and closed, no smaller micro-batch would help or none was wanted. With a quantum, every batch but the last of a
