@@ -46,6 +46,7 @@
 #include <limpid/nn/module.h>
 #include <limpid/nn/norm.h>
 #include <limpid/nn/pool.h>
+#include <limpid/nn/replace_norm.h>
 #include <limpid/nn/summary.h>
 
 #include <limpid/optim/adam.h>
@@ -75,8 +76,12 @@
 #include <limpid/train/amp.h>
 #include <limpid/train/amp_ledger.h>
 #include <limpid/train/batch_finders.h>
+#include <limpid/train/batch_invariance.h>
+#include <limpid/train/batch_norm_advice.h>
+#include <limpid/train/batch_norm_modes.h>
 #include <limpid/train/batch_plan.h>
 #include <limpid/train/checkpoint.h>
+#include <limpid/train/equivalence.h>
 #include <limpid/train/evaluate.h>
 #include <limpid/train/ledger.h>
 #include <limpid/train/memory_report.h>

@@ -6,8 +6,9 @@
 namespace limpid::cli {
 
 void add_check(CLI::App& app, Action& action) {
-  CLI::App* sub = app.add_subcommand("check", "Proofs: every sample weighed 1/N");
+  CLI::App* sub = app.add_subcommand("check", "Proofs: an accumulated batch is the batch; every sample weighed 1/N");
   sub->require_subcommand(1);
+  add_check_accumulation(*sub, action);
   add_check_ledger(*sub, action);
 }
 

@@ -153,7 +153,7 @@ int run(const PlanOptions& o) {
                settings.run.accumulate > 1 ? concat(" x ", settings.run.accumulate, " micro-batches").c_str() : "");
   if (o.effective_batch > 0) {
     const std::int64_t micro = t.micro_batch > 0 ? t.micro_batch : t.batch;
-    const std::vector<std::int64_t> sizes = data::micro_batch_sizes(t.batch, micro);
+    const std::vector<std::int64_t> sizes = train::micro_batches_of(t, t.batch);
     if (choice && choice->micro_batch == 0) {
       std::fprintf(text, "no micro-batch fits (%lld dry runs); in one part:\n", static_cast<long long>(choice->tried));
     } else {
@@ -253,6 +253,8 @@ void add_plan(CLI::App& app, Action& action) {
   add_integer(*sub, "--effective-batch", o->effective_batch, "Samples a step, computed in micro-batches; with a capacity the largest that fit, as limpid train")
       ->excludes(batch);
   add_integer(*sub, "--micro-batch", o->micro_batch, "Most samples of the effective batch at once");
+  add_integer(*sub, "--quantum", t.quantum, "Compute in pieces of this many samples, as limpid train");
+  sub->add_option("--bn-mode", t.bn_mode, "Batch norm in micro-batches: micro, frozen or exact, as limpid train")->capture_default_str();
   add_integer(*sub, "--accumulate", r.accumulate, "Micro-batches of --batch samples a step")->capture_default_str();
   o->given_data =
       sub->add_option("--data", o->data, "fashion-mnist, mnist or cifar10: their sizes, halves and bytes in memory")

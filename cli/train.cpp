@@ -15,6 +15,7 @@
 #include <limpid/base/file.h>
 #include <limpid/base/format.h>
 #include <limpid/memory/policies.h>
+#include <limpid/train/batch_norm_advice.h>
 #include <limpid/train/oom_advice.h>
 #include <limpid/train/scaling_policy.h>
 #include <limpid/train/trainer.h>
@@ -90,6 +91,9 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
        &TrainSettings::batch)->group("Training")->excludes(batch);
   o.micro_batch = keep(add_integer(sub, "--micro-batch", s.micro_batch, "Most samples computed at once; their gradients add up, each sample weighs 1/batch (0 = the whole batch)"),
        &TrainSettings::micro_batch)->group("Training");
+  add("--quantum", &TrainSettings::quantum, "Compute in pieces of this many samples, always: the same bits for every --micro-batch, a multiple of it (0 = off)")->group("Training");
+  add("--bn-mode", &TrainSettings::bn_mode, "Batch norm in micro-batches: micro (each by its own statistics), frozen (the running ones) or exact (those of the whole batch, at 2 sweeps a layer)")->group("Training");
+  add("--bn-momentum", &TrainSettings::bn_momentum, "step: the micro-batches of a step move running statistics as one batch would; micro: each one does")->group("Training");
   add("--optimizer", &TrainSettings::optimizer, "adam, adamw, sgd, rmsprop, lamb or lars")->group("Training");
   add("--lr", &TrainSettings::lr, "Learning rate; with --lr-policy that of --reference-batch")->group("Training");
   add("--lr-policy", &TrainSettings::lr_policy, "How the rate follows the batch: none; linear (SGD's rule): lr batch/reference; sqrt (for Adam)")->group("Training");
@@ -241,6 +245,9 @@ nlohmann::ordered_json result_json(const train::TrainResult& r, const TrainSetti
   json["lr_policy"] = s.lr_policy;
   json["reference_batch"] = s.reference_batch > 0 ? Json(s.reference_batch) : Json();
   json["micro_batch"] = s.micro_batch > 0 ? s.micro_batch : s.batch;
+  json["quantum"] = s.quantum;
+  json["bn_mode"] = s.bn_mode;
+  json["bn_momentum"] = s.bn_momentum;
   json["seed"] = s.seed;
   return json;
 }
@@ -353,6 +360,11 @@ int run(TrainOptions& o) {
   if (settings.reference_batch > 0) progress.message("policy " + policy.describe());
   for (const std::string& warning : policy.warnings(settings.batch, settings.optimizer)) progress.warning(warning);
   if (const std::string text = memory_text(settings); !text.empty()) progress.message("memory " + text);
+  const train::BatchNormAdvice norm =
+      train::batch_norm_advice(settings, *parts.model, parts.card.input, parts.training->size());
+  LIMPID_CHECK(norm.error.empty(), ArgumentError, norm.error);
+  if (!norm.warning.empty()) progress.warning(norm.warning);
+  if (!norm.cost.empty()) progress.message("norm   " + norm.cost);
   const train::PlanSettings plan = {.run = train::rehearsal_of(settings, parts),
                                     .allocator = memory::parse_allocator_settings(settings.alloc_conf),
                                     .policy = memory::policy_named(settings.policy)};

@@ -326,6 +326,8 @@ DataLoader::DataLoader(DatasetPtr dataset, LoaderOptions options)
                ", expected at least 1");
   LIMPID_CHECK(options_.micro_batch >= 0 && options_.micro_batch <= options_.batch_size, ArgumentError,
                "[loader] micro_batch is ", options_.micro_batch, ", expected 0 to batch_size, ", options_.batch_size);
+  LIMPID_CHECK(options_.quantum >= 1 && options_.micro_batch % options_.quantum == 0, ArgumentError, "[loader] micro_batch ",
+               options_.micro_batch, " is no multiple of the quantum ", options_.quantum);
   LIMPID_CHECK(options_.num_workers >= 0 && options_.num_workers <= 1024, ArgumentError, "[loader] num_workers is ",
                options_.num_workers, ", expected 0..1024");
   LIMPID_CHECK(options_.prefetch >= 1 && options_.prefetch <= 4096, ArgumentError, "[loader] prefetch is ",
@@ -369,7 +371,7 @@ BatchPlan DataLoader::plan(std::int64_t epoch) const {
   } else {
     order = SequentialSampler(dataset_->size()).order(epoch);
   }
-  return BatchPlan(std::move(order), options_.batch_size, options_.drop_last, options_.micro_batch);
+  return BatchPlan(std::move(order), options_.batch_size, options_.drop_last, options_.micro_batch, options_.quantum);
 }
 
 DataLoader::Iterator DataLoader::begin() {

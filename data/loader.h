@@ -56,6 +56,7 @@ struct LoaderOptions {
   // Cuts each run of batch_size samples into batches of at most this many (0: not cut), for accumulation: Batch::place
   // says which part of which effective batch one is.
   std::int64_t micro_batch = 0;
+  std::int64_t quantum = 1;  // divides micro_batch: micro-batches are cut at multiples of it
   bool shuffle = false;
   bool drop_last = false;
   int num_workers = 0;                          // 0 = the calling thread prepares each batch when asked for it

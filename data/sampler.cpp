@@ -47,16 +47,26 @@ std::vector<std::int64_t> permutation(std::int64_t size, std::uint64_t key) {
   return order;
 }
 
-std::vector<std::int64_t> micro_batch_sizes(std::int64_t samples, std::int64_t micro_batch) {
+std::vector<std::int64_t> micro_batch_sizes(std::int64_t samples, std::int64_t micro_batch, std::int64_t quantum) {
   LIMPID_CHECK(samples > 0 && micro_batch > 0, ArgumentError, "[micro_batch_sizes] ", samples,
                " samples in micro-batches of ", micro_batch, ": both must be at least 1");
+  LIMPID_CHECK(quantum > 0 && (quantum == 1 || micro_batch % quantum == 0), ArgumentError,
+               "[micro_batch_sizes] micro-batches of ", micro_batch, " are no multiple of the quantum ", quantum);
+  if (quantum > 1) {  // whole quanta are dealt out; the last one may be short
+    const std::int64_t quanta = (samples + quantum - 1) / quantum;
+    std::vector<std::int64_t> sizes = micro_batch_sizes(quanta, micro_batch / quantum);
+    for (std::int64_t& size : sizes) size *= quantum;
+    sizes.back() -= quanta * quantum - samples;
+    return sizes;
+  }
   const std::int64_t count = samples / micro_batch + (samples % micro_batch != 0 ? 1 : 0);
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(count), samples / count);
   for (std::int64_t i = 0; i < samples % count; i++) sizes[static_cast<std::size_t>(i)]++;
   return sizes;
 }
 
-BatchPlan::BatchPlan(std::vector<std::int64_t> order, std::int64_t batch_size, bool drop_last, std::int64_t micro_batch)
+BatchPlan::BatchPlan(std::vector<std::int64_t> order, std::int64_t batch_size, bool drop_last, std::int64_t micro_batch,
+                     std::int64_t quantum)
     : order_(std::move(order)) {
   LIMPID_CHECK(batch_size > 0, ArgumentError, "[batch_plan] batch_size is ", batch_size, ", expected at least 1");
   LIMPID_CHECK(micro_batch >= 0 && micro_batch <= batch_size, ArgumentError, "[batch_plan] micro_batch is ", micro_batch,
@@ -65,7 +75,8 @@ BatchPlan::BatchPlan(std::vector<std::int64_t> order, std::int64_t batch_size, b
   steps_ = count / batch_size + (!drop_last && count % batch_size != 0 ? 1 : 0);
   for (std::int64_t step = 0; step < steps_; step++) {
     const std::int64_t first = step * batch_size, samples = std::min(batch_size, count - first);
-    const std::vector<std::int64_t> sizes = micro_batch_sizes(samples, micro_batch > 0 ? micro_batch : samples);
+    const std::vector<std::int64_t> sizes = micro_batch > 0 ? micro_batch_sizes(samples, micro_batch, quantum)
+                                                            : std::vector<std::int64_t>{samples};
     BatchPlace place{.effective = step,
                      .effective_size = samples,
                      .micro = 0,

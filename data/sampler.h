@@ -49,15 +49,17 @@ struct BatchPlace {
 
 // The sizes of the micro-batches that `samples` are cut into: as few as possible of at most `micro_batch`, as equal as
 // possible, the larger ones first. 100 by 32 are 4 of 25, not three of 32 and a rest of 4: the peak is lower, and no
-// micro-batch is tiny. ArgumentError unless both are positive.
-std::vector<std::int64_t> micro_batch_sizes(std::int64_t samples, std::int64_t micro_batch);
+// micro-batch is tiny. With a quantum, a divisor of micro_batch, all but the last are multiples of it: 100 by 32 in quanta
+// of 8 are 32, 24, 24 and 20. ArgumentError unless all are positive.
+std::vector<std::int64_t> micro_batch_sizes(std::int64_t samples, std::int64_t micro_batch, std::int64_t quantum = 1);
 
 // The batches of one epoch: the order in effective batches of `batch_size` samples, the last one short, or dropped and
-// listed; each cut into micro-batches of at most `micro_batch` samples (0: not cut).
+// listed; each cut into micro-batches of at most `micro_batch` samples (0: not cut), at multiples of `quantum`.
 class BatchPlan {
  public:
   BatchPlan() = default;
-  BatchPlan(std::vector<std::int64_t> order, std::int64_t batch_size, bool drop_last, std::int64_t micro_batch = 0);
+  BatchPlan(std::vector<std::int64_t> order, std::int64_t batch_size, bool drop_last, std::int64_t micro_batch = 0,
+            std::int64_t quantum = 1);
   std::int64_t size() const { return static_cast<std::int64_t>(batches_.size()); }  // micro-batches
   std::int64_t steps() const { return steps_; }                                     // effective batches
   std::span<const std::int64_t> indices(std::int64_t batch) const;

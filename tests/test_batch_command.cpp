@@ -256,3 +256,90 @@ TEST_CASE("the same under mixed precision with a loss scale, which is part of th
 TEST_CASE("long: killed at fifty random points of an accumulated run and resumed") {
   killed_and_resumed(small_train({"--effective-batch", "48", "--micro-batch", "12", "--amp", "fp16", "--checkpoint-every", "2", "--epochs", "5"}), 50, 30);
 }
+
+TEST_CASE("check accumulation: equal, not equal with the cause, and the quantum's proof") {
+  const Words small = {"check", "accumulation", "--input", "1x12x12", "--batch", "32", "--json"};
+  auto with = [&](const Words& more) {
+    Words words = small;
+    words.insert(words.end(), more.begin(), more.end());
+    return limpid_command(words);
+  };
+  const CommandResult equal = with({"--model", "lenet", "--micro", "8"});
+  CHECK_MESSAGE(equal.code == 0, equal.err);
+  CHECK(equal.json()["equal"] == true);
+  CHECK(equal.json()["proof"]["relative"].get<double>() <= 1e-12);
+  CHECK(contains(equal.err, "lenet: 1 x 32 against 4 x 8\n"));
+  const CommandResult norm = with({"--model", "lenet-bn", "--micro", "8"});
+  CHECK(norm.code == 1);
+  CHECK(norm.json()["causes"][0]["cause"] == "batch norm");
+  CHECK(with({"--model", "lenet-bn", "--micro", "8", "--bn-mode", "exact"}).code == 0);
+  CHECK(with({"--model", "lenet-bn", "--micro", "8", "--norm", "group"}).code == 0);
+  const CommandResult uneven = with({"--model", "lenet", "--micro", "15", "--loop", "mean-of-means"});  // 11 + 11 + 10
+  CHECK(uneven.code == 1);
+  CHECK(uneven.json()["micro_batches"] == nlohmann::json{11, 11, 10});
+  CHECK(uneven.json()["causes"][0]["cause"] == "normaliser");
+  const CommandResult bits = with({"--model", "lenet", "--quantum", "8", "--steps", "2"});
+  CHECK_MESSAGE(bits.code == 0, bits.err);
+  CHECK(bits.json()["rows"].size() == 6);  // 1x32, 2x16, 4x8 on 1 and 2 threads
+  CHECK(with({"--model", "lenet", "--quantum", "0", "--steps", "2"}).code == 1);
+
+  auto refused = [&](const Words& more, const std::string& why) {
+    const CommandResult r = with(more);
+    CHECK(r.code == 2);
+    CHECK_MESSAGE(contains(r.err, why), r.err);
+  };
+  refused({"--micro", "33"}, "--micro 33 is larger than --batch 32");
+  refused({"--micro", "0"}, "--micro must be at least 1, got 0");
+  refused({"--micro", "-4"}, "--micro must be at least 1, got -4");
+  refused({"--micro", "4.5"}, "whole number");
+  refused({"--batch", "0"}, "");
+  refused({"--quantum", "12"}, "--batch 32 is no multiple of --quantum 12");
+  refused({"--quantum", "64"}, "--quantum is 0 to --batch 32, got 64");
+  refused({"--quantum", "8", "--loop", "lost"}, "--quantum compares the bits of limpid's own steps");
+  refused({"--loop", "halved"}, "there is no mistake 'halved'");
+  refused({"--bn-mode", "ghost"}, "the modes are micro, frozen and exact, got ghost");
+  refused({"--norm", "none"}, "--norm is batch, group or layer, got none");
+  refused({"--dtype", "i32"}, "--dtype is f64, f32, f16 or bf16, got i32");
+  refused({"--model", "vgg"}, "there is no model 'vgg'");
+}
+
+TEST_CASE("with a quantum the micro-batch and the threads do not change a bit of a run") {
+  TempFolder folder;
+  auto run = [&](const std::string& name, const Words& more) {
+    Words words = small_train({"--batch", "64", "--quantum", "8", "--epochs", "1", "--out", folder / name});
+    words.insert(words.end(), more.begin(), more.end());
+    const CommandResult r = limpid_command(words);
+    CHECK_MESSAGE(r.code == 0, r.err);
+    CHECK(limpid_command({"check", "ledger", folder / name}).code == 0);
+    return last_model(folder / name);
+  };
+  const std::string whole = run("whole", {});
+  CHECK(same_weights(whole, run("cut", {"--micro-batch", "16"})));
+  CHECK(limpid_command({"diff", folder / "whole", folder / "cut"}).code == 1);  // the plan's micro_batch is another
+  CHECK(limpid_command(small_train({"--batch", "64", "--micro-batch", "16", "--quantum", "12"})).code == 2);
+  const CommandResult both = limpid_command(small_train({"--batch", "64", "--quantum", "8", "--on-oom", "retry"}));
+  CHECK(both.code == 2);
+  CHECK(contains(both.err, "the quantum 8 fixes their size: use one of them"));
+}
+
+TEST_CASE("train: the modes of batch norm, what they cost, and what is too small") {
+  TempFolder folder;
+  const std::string run = folder / "run";
+  const CommandResult exact = limpid_command(small_train(
+      {"--batch", "64", "--micro-batch", "16", "--bn-mode", "exact", "--epochs", "1", "--out", run, "--json"}));
+  REQUIRE_MESSAGE(exact.code == 0, exact.err);
+  CHECK(contains(exact.err, "norm   exact batch norm over 2 layers and 4 micro-batches: 5 forward and 3 backward sweeps over 64 samples"));
+  CHECK(exact.json()["bn_mode"] == "exact");
+  CHECK(contains(file_text(run + "/ledger.jsonl"), "\"bn_updates\":1,"));
+  CHECK(limpid_command({"check", "ledger", run}).code == 0);
+  const CommandResult micro = limpid_command(small_train({"--batch", "64", "--micro-batch", "4", "--epochs", "1"}));
+  CHECK(contains(micro.err, "of 3 samples, fewer than 8: the statistics are noisy"));
+  const CommandResult frozen = limpid_command(
+      small_train({"--batch", "64", "--micro-batch", "4", "--bn-mode", "frozen", "--bn-momentum", "micro", "--epochs", "1"}));
+  CHECK(frozen.code == 0);
+  CHECK_FALSE(contains(frozen.err, "noisy"));
+  CHECK(limpid_command(small_train({"--bn-mode", "ghost"})).code == 2);
+  CHECK(limpid_command(small_train({"--bn-momentum", "often"})).code == 2);
+  // Another mode is another run.
+  CHECK(limpid_command({"train", "--resume", "--out", run, "--bn-mode", "micro"}).code == 2);
+}

@@ -30,7 +30,8 @@ std::int64_t smallest(const std::vector<std::int64_t>& sizes) {
 
 bool has_batch_norm(const nn::Module& model) {
   for (const auto& [name, module] : const_cast<nn::Module&>(model).named_modules()) {
-    if (dynamic_cast<const nn::BatchNorm*>(module)) return true;
+    const auto* layer = dynamic_cast<const nn::BatchNorm*>(module);
+    if (layer && !layer->frozen()) return true;
   }
   return false;
 }
@@ -43,7 +44,9 @@ EpochPlan epoch_plan(const data::DataLoader& loader, const nn::Module& model, st
   out.steps = plan.steps();
   out.dropped = plan.dropped();
   const std::int64_t micro = loader.options().micro_batch;
-  auto cut = [&](std::int64_t samples) { return data::micro_batch_sizes(samples, micro > 0 ? micro : samples); };
+  auto cut = [&](std::int64_t samples) { 
+    return micro > 0 ? data::micro_batch_sizes(samples, micro, loader.options().quantum) : std::vector{samples};
+  };
   const std::vector<std::int64_t> steps = plan.step_sizes();
   if (!steps.empty() && steps.front() == out.effective_batch) out.micro_batches = cut(steps.front());
   if (!steps.empty() && steps.back() != out.effective_batch) {

@@ -31,7 +31,7 @@ std::string to_json(const EpochPlan& plan);
 
 // A micro-batch below this many samples makes batch norm's statistics noisy; 1 is an error of batch norm itself.
 inline constexpr std::int64_t kSmallBatchNorm = 8;
-bool has_batch_norm(const nn::Module& model);
+bool has_batch_norm(const nn::Module& model);  // frozen layers aside
 
 struct MicroBatchChoice {
   std::int64_t micro_batch = 0;  // 0: nothing fits

@@ -236,7 +236,9 @@ std::string explain_weights(const std::vector<double>& w, const std::vector<std:
     means &= near(w[i], n / m / k);
   }
   const auto [least, most] = std::minmax_element(w.begin(), w.end());
-  const std::string range = concat("samples weigh ", *least, "/N to ", *most, "/N instead of 1/N");
+  auto rounded = [](double weight) { return std::round(weight * 1e6) / 1e6 + 0.0; };  // no -0
+  const std::string range =
+      concat("samples weigh ", rounded(*least), "/N to ", rounded(*most), "/N instead of 1/N");
   if (not_divided) return concat("the loss means of ", sizes.size(), " micro-batches were added and not divided: ", range);
   if (means) return concat("the means of unequal micro-batches were averaged: ", range);
   if (!lost.empty()) return concat("missing micro-batch ", lost, ": ", range);

@@ -58,7 +58,8 @@ void advise(memory::OutOfMemoryInfo& info, const PlanSettings& failed, const std
   bool skipped = false;
   for (std::int64_t batch = run.train.batch - 1; batch >= 1;) {
     smaller.run.train.batch = batch;
-    smaller.run.train.micro_batch = std::min(run.train.micro_batch, batch);
+    smaller.run.train.micro_batch = run.train.quantum > 0 ? 0 : std::min(run.train.micro_batch, batch);
+    smaller.run.train.quantum = std::min(run.train.quantum, batch);
     if (fits("batch", concat("with batch ", batch, skipped ? " (not every larger one was tried)" : ""), smaller)) break;
     const bool late = std::chrono::steady_clock::now() - start > kBatchSearch;
     const std::int64_t step = late ? std::max<std::int64_t>(1, batch / 16) : 1;
@@ -67,11 +68,19 @@ void advise(memory::OutOfMemoryInfo& info, const PlanSettings& failed, const std
   }
   trying("micro-batches");
   // The same samples a step, fewer at once.
-  const std::int64_t at_once = run.train.micro_batch > 0 ? run.train.micro_batch : run.train.batch;
+  const std::int64_t at_once = evaluation_batch(run.train);
   for (std::int64_t parts = 2; parts <= at_once; parts *= 2) {
     PlanSettings changed = failed;
     const std::int64_t micro = (at_once + parts - 1) / parts;
     std::int64_t pieces = 0;
+    if (run.train.quantum > 0) {  // it alone decides
+      changed.run.train.quantum = micro;
+      if (run.accumulate == 1) changed.run.train.micro_batch = micro;
+      if (run.accumulate == 1 || run.train.batch % micro == 0) {
+        if (fits("micro_batches", concat("with a quantum of ", micro), changed)) break;
+      }
+      continue;
+    }
     if (run.accumulate > 1) {
       changed.run.accumulate = pieces = run.accumulate * parts;
       changed.run.train.batch = micro;

@@ -47,6 +47,14 @@ FittingMicroBatch choose_micro_batch(PlanSettings& settings) {
     if (p.fits) out.at = std::move(p);
     return p.fits;
   };
+  if (const std::int64_t quantum = settings.run.train.quantum; quantum > 0) {  // it decides the memory
+    out.tried = 1;
+    if (fits(quantum)) {
+      out.micro_batch = quantum;
+      out.sizes = data::micro_batch_sizes(settings.run.train.batch, quantum, quantum);
+    }
+    return out;
+  }
   bool norm = false;
   {
     dry::Run run;

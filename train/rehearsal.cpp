@@ -173,10 +173,12 @@ RehearsalResult rehearse(const RehearsalSettings& s, memory::Allocator& pool, me
 
   const std::int64_t window = s.train.batch * s.accumulate;  // samples a step
   const std::int64_t micro = s.accumulate > 1 ? s.train.batch : s.train.micro_batch;
+  const std::int64_t evaluated = evaluation_batch(s.train);
   auto make_loader = [&](std::int64_t samples, bool training) {
     data::LoaderOptions options;
-    options.batch_size = training || micro == 0 ? window : micro;  // an evaluation takes a micro-batch at a time
+    options.batch_size = training ? window : evaluated;
     options.micro_batch = training ? micro : 0;
+    options.quantum = training ? std::max<std::int64_t>(s.train.quantum, 1) : 1;
     options.drop_last = training && s.train.drop_last;
     options.num_workers = static_cast<int>(s.train.workers);
     return std::make_unique<data::DataLoader>(std::make_shared<BlankDataset>(samples, input, s.train.classes), options);
@@ -184,7 +186,6 @@ RehearsalResult rehearse(const RehearsalSettings& s, memory::Allocator& pool, me
   const std::int64_t samples = s.samples ? shortened(s.samples, window, s.full_steps) : window * s.full_steps;
   const auto loader = make_loader(samples, true);
   std::unique_ptr<data::DataLoader> validation, test;
-  const std::int64_t evaluated = micro > 0 ? micro : window;
   if (s.validation) validation = make_loader(shortened(s.validation, evaluated, kFullEvalSteps), false);
   if (s.test) test = make_loader(shortened(s.test, evaluated, 1), false);
 
@@ -197,8 +198,9 @@ RehearsalResult rehearse(const RehearsalSettings& s, memory::Allocator& pool, me
   const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(s.train, model->parameters());
   std::unique_ptr<optim::GradScaler> scaler;
   if (needs_scaler(s.train.amp)) scaler = std::make_unique<optim::GradScaler>();
-  Step training(*model, *optimizer,
-                {.label_smoothing = s.train.label_smoothing, .precision = s.train.amp, .clip = s.train.clip}, scaler.get());
+  StepOptions options = step_options(s.train);
+  options.retry = false;
+  Step training(*model, *optimizer, std::move(options), scaler.get());
   model->train();
 
   if (validation && s.evaluate_first) evaluate(*model, *validation, s.train.classes);

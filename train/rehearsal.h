@@ -19,7 +19,8 @@
 namespace limpid::train {
 
 struct RehearsalSettings {
-  // What the memory depends on: model, input and classes (both required), batch, micro_batch, amp, drop_last, optimizer with its options,
+  // What the memory depends on: model, input and classes (both required), batch, micro_batch, quantum, bn_mode, amp,
+  // drop_last, optimizer with its options,
   // clip, label_smoothing, workers (0 or more: the ring), epochs (two are run at most), and memory_cap: the capacity of
   // both pools together, as `limpid train --memory-cap`.
   TrainSettings train;

@@ -7,12 +7,14 @@
 #include <limpid/base/error.h>
 #include <limpid/base/format.h>
 #include <limpid/memory/allocator.h>
+#include <limpid/data/sampler.h>
 #include <limpid/memory/policies.h>
 #include <limpid/optim/adam.h>
 #include <limpid/optim/lamb.h>
 #include <limpid/optim/lars.h>
 #include <limpid/optim/rmsprop.h>
 #include <limpid/optim/sgd.h>
+#include <limpid/train/batch_norm_modes.h>
 #include <limpid/train/scaling_policy.h>
 #include <limpid/train/state_json_private.h>
 
@@ -39,6 +41,9 @@ void visit_settings(Settings& s, Visit&& visit) {
   visit("epochs", s.epochs, kNumbers);
   visit("batch", s.batch, kNumbers);
   visit("micro_batch", s.micro_batch, kNumbers);
+  visit("quantum", s.quantum, kNumbers);
+  visit("bn_mode", s.bn_mode, kNumbers);
+  visit("bn_momentum", s.bn_momentum, kNumbers);
   visit("optimizer", s.optimizer, kNumbers);
   visit("lr", s.lr, kNumbers);
   visit("lr_policy", s.lr_policy, kNumbers);
@@ -101,6 +106,15 @@ void check(const TrainSettings& s) {
   at_least("micro-batch", s.micro_batch, 0);
   LIMPID_CHECK(s.micro_batch <= s.batch, ArgumentError, "[train] micro-batch ", s.micro_batch,
                " is larger than the effective batch ", s.batch);
+  at_least("quantum", s.quantum, 0);
+  LIMPID_CHECK(s.quantum == 0 || (s.quantum <= s.batch && s.micro_batch % s.quantum == 0), ArgumentError,
+               "[train] the quantum ", s.quantum, " must divide the micro-batch, ", s.micro_batch,
+               ", and be no larger than the batch, ", s.batch);
+  LIMPID_CHECK(s.quantum == 0 || s.on_oom != "retry", ArgumentError, "[train] on-oom retry computes smaller pieces, the quantum ",
+               s.quantum, " fixes their size: use one of them");
+  batch_norm_mode_named(s.bn_mode);
+  LIMPID_CHECK(one_of(s.bn_momentum, {"step", "micro"}), ArgumentError, "[train] bn-momentum is step or micro, got ",
+               s.bn_momentum);
   LIMPID_CHECK(one_of(s.on_oom, {"stop", "retry"}), ArgumentError, "[train] on-oom is stop or retry; got ", s.on_oom);
   at_least("limit", s.limit, 0);
   at_least("warmup", s.warmup, 0);
@@ -152,6 +166,15 @@ void apply_memory_settings(const TrainSettings& s) {
     return;
   }
   memory::set_host_policy(memory::policy_named(s.policy), knobs);
+}
+
+std::vector<std::int64_t> micro_batches_of(const TrainSettings& s, std::int64_t samples) {
+  if (s.micro_batch == 0) return {samples};
+  return data::micro_batch_sizes(samples, s.micro_batch, std::max<std::int64_t>(s.quantum, 1));
+}
+
+std::int64_t evaluation_batch(const TrainSettings& s) {
+  return s.quantum > 0 ? s.quantum : s.micro_batch > 0 ? s.micro_batch : s.batch;
 }
 
 std::string to_json(const TrainSettings& settings) {

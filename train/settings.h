@@ -30,6 +30,10 @@ struct TrainSettings {
   std::int64_t batch = 128;  // samples an optimizer step: the effective batch
   // Samples computed at once, at most; 0 = the whole batch. Their gradients add up, each sample weighs 1/batch.
   std::int64_t micro_batch = 0;
+  // Not 0: samples are computed in pieces of this many, so that micro_batch, then a multiple of it, does not change a bit.
+  std::int64_t quantum = 0;
+  std::string bn_mode = "micro";     // micro, frozen, exact (batch_norm_modes.h)
+  std::string bn_momentum = "step";  // step: a step moves running statistics as one batch would; micro: each micro-batch
   std::string optimizer = "adam";  // adam, adamw, sgd, rmsprop, lamb, lars
   double lr = 1e-3;                    // at reference_batch, if there is an lr_policy; onecycle: the highest
   std::string lr_policy = "none";      // none, linear, sqrt (train/scaling_policy.h)
@@ -79,6 +83,11 @@ TrainSettings settings_from_json(const std::string& text);
 // Gives the pools of CPU tensors the policy, its knobs and the huge pages that the settings name. Before the first tensor
 // of the process, else an ArgumentError when the pool was made with others.
 void apply_memory_settings(const TrainSettings& settings);
+
+// The micro-batches that a step of `samples` is cut into.
+std::vector<std::int64_t> micro_batches_of(const TrainSettings& settings, std::int64_t samples);
+// Samples that an evaluation takes at a time.
+std::int64_t evaluation_batch(const TrainSettings& settings);
 
 // Names of the settings that change the numbers and differ, with both values: "batch: 64, now 128". Empty when a run
 // with `saved` may go on with `wanted`. `epochs` may grow under a constant schedule.

@@ -15,6 +15,7 @@
 #include <limpid/train/amp_ledger.h>
 #include <limpid/train/evaluate.h>
 #include <limpid/train/memory_report.h>
+#include <limpid/train/settings.h>
 
 namespace limpid::train {
 namespace {
@@ -43,6 +44,16 @@ void save_buffers_of(DType dtype, const std::vector<Tensor>& buffers, std::vecto
 
 }  // namespace
 
+StepOptions step_options(const TrainSettings& s) {
+  return {.label_smoothing = s.label_smoothing,
+          .precision = s.amp,
+          .clip = s.clip,
+          .batch_norm = batch_norm_mode_named(s.bn_mode),
+          .adjust_momentum = s.bn_momentum == "step",
+          .quantum = s.quantum,
+          .retry = s.on_oom == "retry"};
+}
+
 Step::Step(nn::Module& model, optim::Optimizer& optimizer, StepOptions options, optim::GradScaler* scaler)
     : model_(model), accumulator_(optimizer, scaler), options_(std::move(options)), scaler_(scaler) {
   autocast_for(options_.precision);  // the name is checked
@@ -54,6 +65,17 @@ Step::Step(nn::Module& model, optim::Optimizer& optimizer, StepOptions options, 
   for (DType dtype : {DType::float64, DType::float32, DType::float16, DType::bfloat16, DType::int64, DType::int32,
                       DType::uint8, DType::boolean})
     save_buffers_of(dtype, buffers_, saved_buffers_);
+  LIMPID_CHECK(options_.quantum >= 0, ArgumentError, "[step] the quantum is at least 0, got ", options_.quantum);
+  if (options_.batch_norm == BatchNormMode::frozen) set_batch_norm_mode(model, BatchNormMode::frozen);
+  for (auto& [path, layer] : batch_norm_layers(model))
+    if (!layer->frozen()) norms_.push_back(layer);
+  exact_ = options_.batch_norm == BatchNormMode::exact && !norms_.empty();
+}
+
+void Step::set_micro_batch_limit(std::int64_t limit) {
+  LIMPID_CHECK(options_.quantum == 0 || limit == 0, ArgumentError, "[step] pieces have the quantum ", options_.quantum,
+               " and cannot be limited to ", limit);
+  limit_ = limit;
 }
 
 void Step::copy_buffers(bool back) {
@@ -67,11 +89,13 @@ void Step::copy_buffers(bool back) {
   }
 }
 
-void Step::begin(std::int64_t step, std::int64_t samples) {
+void Step::begin(std::int64_t step, std::int64_t samples, std::vector<std::int64_t> batches) {
   LIMPID_CHECK(samples > 0, ArgumentError, "[step] a step needs at least one sample, got ", samples);
   step_ = step;
   samples_ = samples;
+  batches_ = std::move(batches);
   parts_.clear();
+  kept_.clear();
   outcome_ = StepOutcome{};
   set_step(static_cast<std::uint32_t>(step));
   copy_buffers(false);
@@ -88,6 +112,11 @@ void Step::open() {
   outcome_ = StepOutcome{};
   outcome_.retries = std::move(retries);
   done_ = largest_piece_ = 0;
+  if (options_.adjust_momentum && !batches_.empty()) {
+    std::size_t pieces = 0;
+    for (std::int64_t batch : batches_) pieces += cut(batch).size();
+    for (nn::BatchNorm* layer : norms_) layer->set_micro_batches(static_cast<std::int64_t>(pieces));
+  }
   const memory::Stats stats = pool_stats(model_);
   released_segments_ = stats.get(memory::Metric::segment).freed;
   released_bytes_ = stats.get(memory::Metric::reserved_bytes).freed;
@@ -101,20 +130,36 @@ void Step::undo() {
   set_micro_batch(0);
 }
 
+// The step is over, made or given up: nothing of it stays.
+void Step::close() {
+  for (nn::BatchNorm* layer : norms_) layer->set_micro_batches(1);
+  parts_.clear();
+  kept_.clear();
+  set_micro_batch(0);
+}
+
+std::vector<std::int64_t> Step::cut(std::int64_t samples) const {
+  if (options_.quantum == 0) return data::micro_batch_sizes(samples, limit_ > 0 ? limit_ : samples);
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(samples / options_.quantum), options_.quantum);
+  if (samples % options_.quantum != 0) sizes.push_back(samples % options_.quantum);
+  return sizes;
+}
+
+std::pair<Tensor, Tensor> Step::forward(const Tensor& x, const Tensor& y, std::size_t index, std::int64_t first) {
+  set_micro_batch(static_cast<std::uint32_t>(index));
+  begin_micro_batch(static_cast<std::uint64_t>(step_), first);
+  largest_piece_ = std::max(largest_piece_, x.size(0));
+  PhaseScope phase(Phase::forward);
+  const Autocast amp(autocast_for(options_.precision));
+  Tensor logits = model_(x);
+  Tensor loss = cross_entropy(logits, y, {.label_smoothing = options_.label_smoothing});
+  return {std::move(loss), std::move(logits)};
+}
+
 void Step::compute_piece(const Tensor& x, const Tensor& y) {
-  const auto index = static_cast<std::uint32_t>(outcome_.micro_batches.size());
-  set_micro_batch(index);
-  begin_micro_batch(static_cast<std::uint64_t>(step_), done_);
   MicroBatchRecord record;
   record.samples = x.size(0);
-  largest_piece_ = std::max(largest_piece_, record.samples);
-  Tensor logits, loss;
-  {
-    PhaseScope phase(Phase::forward);
-    const Autocast amp(autocast_for(options_.precision));
-    logits = model_(x);
-    loss = cross_entropy(logits, y, {.label_smoothing = options_.label_smoothing});
-  }
+  const auto [loss, logits] = forward(x, y, outcome_.micro_batches.size(), done_);
   {
     const LossWeights weights;
     accumulator_.add_mean(loss, static_cast<double>(record.samples));
@@ -135,12 +180,39 @@ void Step::compute_piece(const Tensor& x, const Tensor& y) {
 }
 
 void Step::compute(const data::Batch& batch) {
-  if (limit_ == 0 || batch.size() <= limit_) return compute_piece(batch.x, batch.y);
+  const std::vector<std::int64_t> sizes = cut(batch.size());
+  if (sizes.size() == 1) return compute_piece(batch.x, batch.y);
   std::int64_t at = 0;
-  for (std::int64_t size : data::micro_batch_sizes(batch.size(), limit_)) {
+  for (std::int64_t size : sizes) {
     compute_piece(raw::narrow(batch.x, 0, at, size), raw::narrow(batch.y, 0, at, size));
     at += size;
   }
+}
+
+void Step::compute_exact() {
+  struct Piece {
+    Tensor x, y;
+    std::int64_t first = 0;  // sample of the step
+  };
+  std::vector<Piece> pieces;
+  std::int64_t first = 0;
+  for (const auto& [x, y] : kept_) {
+    std::int64_t at = 0;
+    for (std::int64_t size : cut(x.size(0))) {
+      pieces.push_back({raw::narrow(x, 0, at, size), raw::narrow(y, 0, at, size), first});
+      at += size, first += size;
+    }
+  }
+  ExactBatchNorm exact(model_);
+  exact.collect(pieces.size(), [&](std::size_t i) {
+    const Piece& piece = pieces[i];
+    const Tensor loss = forward(piece.x, piece.y, i, piece.first).first;
+    accumulator_.add_mean(loss, static_cast<double>(piece.x.size(0)));
+  });
+  accumulator_.begin(static_cast<double>(samples_));  // what was collected does not count
+  done_ = 0;
+  for (const Piece& piece : pieces) compute_piece(piece.x, piece.y);
+  exact.finish();
 }
 
 bool Step::prepare_retry(const memory::OutOfMemoryError& error) {
@@ -154,7 +226,7 @@ bool Step::prepare_retry(const memory::OutOfMemoryError& error) {
   retry.released_segments = stats.get(memory::Metric::segment).freed - released_segments_;
   retry.released_bytes = static_cast<std::uint64_t>(stats.get(memory::Metric::reserved_bytes).freed - released_bytes_);
   undo();
-  if (!options_.retry || retry.micro_batch <= 1) return false;
+  if (!options_.retry || options_.quantum > 0 || retry.micro_batch <= 1) return false;
   limit_ = retry.next_micro_batch;
   outcome_.retries.push_back(std::move(retry));
   return true;
@@ -164,7 +236,7 @@ void Step::recompute() {
   for (const Part& part : parts_) {
     const auto samples = static_cast<std::int64_t>(part.ids.size());
     auto first = part.ids.begin();
-    for (std::int64_t size : data::micro_batch_sizes(samples, limit_ > 0 ? limit_ : samples)) {
+    for (std::int64_t size : cut(samples)) {
       compute(options_.load({first, first + size}, part.epoch));
       first += size;
     }
@@ -178,9 +250,12 @@ void Step::with_retries(Attempt&& attempt) {
       if (again) recompute();
       return attempt();
     } catch (const memory::OutOfMemoryError& error) {
-      if (!prepare_retry(error)) throw;
+      if (prepare_retry(error)) continue;
+      close();
+      throw;
     } catch (...) {
       undo();
+      close();
       throw;
     }
   }
@@ -194,7 +269,7 @@ void Step::find_non_finite() {
   try {
     const WatchScope watch(&ledger);
     undo();
-    recompute();
+    exact_ ? compute_exact() : recompute();
   } catch (const memory::OutOfMemoryError&) {
     // The place stays unknown; the step was taken back all the same.
   }
@@ -210,19 +285,33 @@ void Step::find_non_finite() {
 void Step::add(const data::Batch& batch) {
   LIMPID_CHECK(batch.size() > 0 && done_ + batch.size() <= samples_, ArgumentError, "[step] ", batch.size(),
                " samples after ", done_, ": the step has ", samples_);
+  LIMPID_CHECK(options_.quantum == 0 || done_ % options_.quantum == 0, ArgumentError, "[step] a batch after ", done_,
+               " samples, which are no multiple of the quantum ", options_.quantum);
+  if (exact_) {
+    with_retries([&] {
+      kept_.emplace_back(raw::clone(batch.x), raw::clone(batch.y));
+      done_ += batch.size();
+    });
+    return;
+  }
   with_retries([&] { compute(batch); });
   parts_.push_back({batch.indices, batch.epoch});
 }
 
 StepOutcome Step::finish() {
   LIMPID_CHECK(done_ == samples_, ArgumentError, "[step] the step has ", samples_, " samples, got ", done_);
-  with_retries([&] { outcome_.update = accumulator_.step(options_.clip); });
+  with_retries([&] {
+    if (exact_) compute_exact();
+    outcome_.update = accumulator_.step(options_.clip);
+  });
   outcome_.applied = outcome_.update.ticket.stepped();
   if (!outcome_.applied) {
-    if (options_.load) find_non_finite();
+    if (options_.load || exact_) find_non_finite();
     copy_buffers(true);
+  } else if (!norms_.empty()) {
+    outcome_.batch_norm_updates = exact_ ? 1 : static_cast<std::int64_t>(outcome_.micro_batches.size());
   }
-  set_micro_batch(0);
+  close();
   return std::move(outcome_);
 }
 

@@ -16,6 +16,7 @@
 #include <limpid/nn/module.h>
 #include <limpid/tensor/random.h>
 #include <limpid/train/accumulator.h>
+#include <limpid/train/batch_norm_modes.h>
 
 namespace limpid::train {
 
@@ -44,6 +45,7 @@ struct StepOutcome {
   std::vector<MicroBatchRecord> micro_batches;
   AccumulatedStep update;
   std::vector<OomRetry> retries;
+  std::int64_t batch_norm_updates = 0;  // times that running statistics moved
   bool applied = true;  // false: a gradient was not finite, and nothing changed, running statistics included
   // Then, if the samples could be loaded again: where the first value that is not finite came from.
   std::string found_inf_layer, found_inf_what;  // "conv2"; "gradient 1 of conv2d"
@@ -54,6 +56,13 @@ struct StepOptions {
   double label_smoothing = 0;
   std::string precision = "fp32";  // of the forward pass: fp32, bf16, fp16 (amp.h)
   double clip = 0;                 // L2 norm of all gradients together; 0 = off
+  // Under `exact` the inputs are kept until finish(), which then computes everything.
+  BatchNormMode batch_norm = BatchNormMode::micro;
+  // All micro-batches of a step together move the running statistics as one batch would; else each one does.
+  bool adjust_momentum = true;
+  // Not 0: the samples are always computed in pieces of this many, counted from the step's first one, so that the bits
+  // do not depend on how they arrive. There is nothing smaller to retry with then.
+  std::int64_t quantum = 0;
   // Makes the step again with smaller micro-batches when the memory runs out, as long as there is a smaller one. Needs
   // `load`.
   bool retry = false;
@@ -61,40 +70,49 @@ struct StepOptions {
   std::function<data::Batch(const std::vector<std::int64_t>& ids, std::int64_t epoch)> load = {};
 };
 
+struct TrainSettings;
+// What the settings say about a step; `load` is left empty.
+StepOptions step_options(const TrainSettings& settings);
+
 class Step {
  public:
   // Allocates a copy of the model's buffers (running statistics), which a failed step is undone with.
   // `scaler`: null, or what scales the loss; it must outlive the step.
   Step(nn::Module& model, optim::Optimizer& optimizer, StepOptions options = {}, optim::GradScaler* scaler = nullptr);
 
-  // Opens step number `step` over `samples` samples: drops the gradients of the last one, and remembers.
-  void begin(std::int64_t step, std::int64_t samples);
+  // Opens step number `step` over `samples` samples: drops the gradients of the last one, and remembers. `batches`: sizes
+  // of the batches that add() will get, which the momentum of batch norm is adjusted to; empty: not known, not adjusted.
+  void begin(std::int64_t step, std::int64_t samples, std::vector<std::int64_t> batches = {});
   // Forward and backward of one micro-batch; the batches of a step come in order. OutOfMemoryError: the step is undone
-  // and closed, no smaller micro-batch would help or none was wanted.
+  // and closed, no smaller micro-batch would help or none was wanted. With a quantum, every batch but the last of a
+  // step is a multiple of it.
   void add(const data::Batch& batch);
   // Clips and updates. OutOfMemoryError as add().
   StepOutcome finish();
 
-  // Largest micro-batch that will be computed at once: 0 = whatever comes. A retry lowers it for good.
+  // Largest micro-batch that will be computed at once: 0 = whatever comes. A retry lowers it for good. A quantum rules
+  // it out: ArgumentError.
   std::int64_t micro_batch_limit() const { return limit_; }
-  void set_micro_batch_limit(std::int64_t limit) { limit_ = limit; }
-  std::size_t buffers() const {
-    return buffers_.size();
-  }  // of the model: running statistics, which each micro-batch moves
+  void set_micro_batch_limit(std::int64_t limit);
 
  private:
   struct Part {  // of the effective batch, as it was added
     std::vector<std::int64_t> ids;
     std::int64_t epoch = 0;
   };
-  void compute(const data::Batch& batch);  // in pieces of at most limit_
+  std::vector<std::int64_t> cut(std::int64_t samples) const;  // a batch, into pieces
+  void compute(const data::Batch& batch);                     // piece by piece
+  void compute_exact();                                       // what was kept, with exact batch norm
   void compute_piece(const Tensor& x, const Tensor& y);
+  // Loss and logits of the piece that begins with sample `first` of the step.
+  std::pair<Tensor, Tensor> forward(const Tensor& x, const Tensor& y, std::size_t index, std::int64_t first);
   void open();  // the state that an attempt starts from
   void undo();
   // After a failure: undone; true when a smaller micro-batch can be tried, which is then set.
   bool prepare_retry(const memory::OutOfMemoryError& error);
   template <class Attempt>
   void with_retries(Attempt&& attempt);
+  void close();
   void copy_buffers(bool back);
   void recompute();  // the parts added so far, loaded again
   void find_non_finite();
@@ -105,12 +123,16 @@ class Step {
   std::vector<Tensor> buffers_;        // of the model
   std::vector<Tensor> saved_buffers_;  // views into one allocation a dtype
   optim::GradScaler* scaler_;
+  std::vector<nn::BatchNorm*> norms_;
+  bool exact_ = false;  // with layers that it concerns
   std::int64_t limit_ = 0;
   double scale_before_ = 1;  // of the loss, in this step
 
   std::int64_t step_ = 0, samples_ = 0, done_ = 0;
   std::int64_t largest_piece_ = 0;
+  std::vector<std::int64_t> batches_;              // to come, as announced
   std::vector<Part> parts_;
+  std::vector<std::pair<Tensor, Tensor>> kept_;    // inputs and classes, under exact batch norm
   StepOutcome outcome_;
   RandomState random_;
   std::uint64_t generator_seed_ = 0, generator_position_ = 0;

@@ -44,9 +44,9 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, Start start, TrainObs
 
   auto make_loader = [&](const data::DatasetPtr& dataset, const data::TransformPtr& transform, bool training) {
     data::LoaderOptions options;
-    // An evaluation takes a micro-batch at a time.
-    options.batch_size = training || settings_.micro_batch == 0 ? settings_.batch : settings_.micro_batch;
+    options.batch_size = training ? settings_.batch : evaluation_batch(settings_);
     options.micro_batch = training ? settings_.micro_batch : 0;
+    options.quantum = training ? std::max<std::int64_t>(settings_.quantum, 1) : 1;
     options.shuffle = training;
     options.drop_last = training && settings_.drop_last;
     options.num_workers = static_cast<int>(settings_.workers);
@@ -73,14 +73,9 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, Start start, TrainObs
   parts_.model->name_tree();
   optimizer_ = make_optimizer(settings_, parts_.model->parameters());
   if (needs_scaler(settings_.amp)) scaler_ = std::make_unique<optim::GradScaler>();
-  step_ = std::make_unique<Step>(
-      *parts_.model, *optimizer_,
-      StepOptions{.label_smoothing = settings_.label_smoothing,
-                  .precision = settings_.amp,
-                  .clip = settings_.clip,
-                  .retry = settings_.on_oom == "retry",
-                  .load = [this](const std::vector<std::int64_t>& ids, std::int64_t epoch) { return loader_->load(ids, epoch); }},
-      scaler_.get());
+  StepOptions options = step_options(settings_);
+  options.load = [this](const std::vector<std::int64_t>& ids, std::int64_t epoch) { return loader_->load(ids, epoch); };
+  step_ = std::make_unique<Step>(*parts_.model, *optimizer_, std::move(options), scaler_.get());
   steps_an_epoch_ = loader_->plan(0).steps();
   LIMPID_CHECK(!__builtin_mul_overflow(steps_an_epoch_, settings_.epochs, &total_steps_), ArgumentError,
                "[train] ", settings_.epochs, " epochs of ", steps_an_epoch_, " steps are more than can be counted");
@@ -174,7 +169,7 @@ void Trainer::add_to_step(const data::Batch& batch) {
   if (batch.place.micro == 0) {
     step_ids_.clear();
     step_input_ = 0;
-    step_->begin(state_.step, batch.place.effective_size);
+    step_->begin(state_.step, batch.place.effective_size, micro_batches_of(settings_, batch.place.effective_size));
   }
   step_ids_.insert(step_ids_.end(), batch.indices.begin(), batch.indices.end());
   const std::uint64_t input = batch.x.nbytes() + batch.y.nbytes();
@@ -245,7 +240,7 @@ void Trainer::write_ledger(const StepRecord& record, const StepOutcome& outcome)
   entry.lr = record.lr;
   entry.schedule_position = scheduler_->count();
   entry.weight_decay_factor = settings_.optimizer == "adamw" ? 1 - record.lr * settings_.weight_decay : 1;
-  entry.bn_updates = step_->buffers() > 0 && outcome.applied ? record.micro_batches : 0;
+  entry.bn_updates = outcome.batch_norm_updates;
   entry.rng_seed = random_context().seed;
   entry.rng_step = static_cast<std::uint64_t>(record.step);
   entry.retries = outcome.retries;
@@ -348,7 +343,9 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
   const std::int64_t first_step = state_.step, calls_before = device_calls();
   std::int64_t calls_after_first = 0;
   model().train();
-  observer_->on_plan(epoch_plan(*loader_, model(), state_.loader.epoch));
+  EpochPlan plan = epoch_plan(*loader_, model(), state_.loader.epoch);
+  if (settings_.bn_mode == "exact") plan.warnings.clear();  // they are about micro-batches by themselves
+  observer_->on_plan(plan);
   observer_->on_start(state_.step, total_steps_, steps_an_epoch_);
   while (state_.loader.epoch < settings_.epochs && !result.stopped) {
     loader_->set_state(state_.loader);

@@ -1,0 +1,54 @@
+#include <limpid/train/batch_norm_advice.h>
+
+#include <algorithm>
+
+#include <limpid/base/error.h>
+#include <limpid/base/format.h>
+
+namespace limpid::train {
+namespace {
+
+// The sizes of the pieces that a step of `samples` is computed in.
+std::vector<std::int64_t> pieces_of(const TrainSettings& s, std::int64_t samples) {
+  if (s.quantum == 0) return micro_batches_of(s, samples);
+  std::vector<std::int64_t> pieces(static_cast<std::size_t>(samples / s.quantum), s.quantum);
+  if (samples % s.quantum != 0) pieces.push_back(samples % s.quantum);
+  return pieces;
+}
+
+}  // namespace
+
+BatchNormAdvice batch_norm_advice(const TrainSettings& s, nn::Module& model, const Shape& input, std::int64_t samples) {
+  const BatchNormMode mode = batch_norm_mode_named(s.bn_mode);
+  if (mode == BatchNormMode::frozen) set_batch_norm_mode(model, mode);
+  std::vector<std::int64_t> steps;  // samples of a full step and of the short last one
+  if (samples >= s.batch) steps.push_back(s.batch);
+  if (samples % s.batch != 0 && !(s.drop_last && samples > s.batch)) steps.push_back(samples % s.batch);
+  LIMPID_CHECK(!steps.empty(), ArgumentError, "[batch_norm] an epoch has at least one sample, got ", samples);
+  // What one set of statistics is taken of.
+  std::vector<std::int64_t> batches;
+  for (std::int64_t step : steps) {
+    const std::vector<std::int64_t> pieces = mode == BatchNormMode::exact ? std::vector{step} : pieces_of(s, step);
+    batches.insert(batches.end(), pieces.begin(), pieces.end());
+  }
+  BatchNormAdvice advice;
+  const std::vector<BatchNormFinding> findings = lint_batch_norm(model, batches, input);
+  if (!findings.empty()) {
+    const BatchNormFinding& worst = *std::min_element(findings.begin(), findings.end(),
+                                                      [](auto& a, auto& b) { return a.values < b.values; });
+    const std::size_t others = findings.size() - 1;
+    const std::string more =
+        others == 0 ? "" : concat(" (and ", others, others == 1 ? " other layer, with" : " other layers, with", " as many values or more)");
+    (worst.severity == BatchNormFinding::Severity::error ? advice.error : advice.warning) = worst.text + more;
+  }
+  if (mode == BatchNormMode::exact) {
+    const ExactCost cost = ExactBatchNorm(model).cost(pieces_of(s, steps.front()));
+    const std::uint64_t sample = static_cast<std::uint64_t>(input.numel()) * sizeof(float) + sizeof(std::int64_t);
+    if (cost.layers > 0)
+      advice.cost = concat(to_string(cost), "; the inputs of a step are kept, ",
+                           format_bytes(sample * static_cast<std::uint64_t>(cost.samples)));
+  }
+  return advice;
+}
+
+}  // namespace limpid::train
