@@ -22,11 +22,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::int64_t kLeastSteps = 20;
+constexpr std::int64_t kLeastSteps = 20, kLabRounds = 41;
 
 struct SweepOptions {
   train::SweepSettings sweep;
   train::LearningSettings learning;
+  std::int64_t steps = 0;  // 0: not told
   std::string batches = "16:256:x2", input, memory_cap, policies, gemm, channels = "30:33:1,60:66:1";
   std::vector<std::string> out;
   bool json = false, quiet = false;
@@ -75,7 +76,7 @@ SweepResults run_lab(SweepOptions& o, Progress& progress) {
   train::SizeLabSettings lab;
   lab.batches = train::parse_batches(o.gemm);
   lab.channels = train::parse_batches(o.channels);
-  lab.rounds = o.sweep.steps;
+  lab.rounds = o.steps > 0 ? o.steps : kLabRounds;
   lab.warmup = o.sweep.warmup;
   lab.threads = o.sweep.train.threads;
   SweepResults results;
@@ -117,8 +118,9 @@ int run(SweepOptions& o) {
   LIMPID_CHECK(lab || lab_only.empty(), ArgumentError, lab_only, " needs --gemm");
   const bool learns = !o.policies.empty() || o.learning.target_accuracy > 0;
   LIMPID_CHECK(learns || learning.empty(), ArgumentError, learning, " needs --lr-policy or --target-accuracy: without them nothing is trained");
-  LIMPID_CHECK(o.sweep.steps >= kLeastSteps, ArgumentError, "--steps must be at least ", kLeastSteps, ", got ", o.sweep.steps,
+  LIMPID_CHECK(o.steps == 0 || o.steps >= kLeastSteps, ArgumentError, "--steps must be at least ", kLeastSteps, ", got ", o.steps,
                ": quartiles of fewer say little");
+  o.sweep.steps = o.steps > 0 ? o.steps : kLeastSteps;
   check_out(o.out, lab);
   Progress progress(o.quiet);
   const SweepResults results = lab ? run_lab(o, progress) : run_model(o, learns, progress);
@@ -171,7 +173,7 @@ void add_options(CLI::App& sub, SweepOptions& o) {
   lab(sub.add_option("--channels", o.channels, "Sizes of conv2d and linear in channels")->capture_default_str());
 
   add_integer(sub, "--threads", t.threads, "Compute threads (0 = all cores)");
-  add_integer(sub, "--steps", o.sweep.steps, "Timed steps (or rounds) a size, 20 or more")->capture_default_str();
+  add_integer(sub, "--steps", o.steps, "Timed steps a size, 20 or more (0 = 20; 41 rounds of single operations)");
   add_integer(sub, "--warmup-steps", o.sweep.warmup, "Steps before them")->capture_default_str();
   sub.add_option("-o,--out", o.out, "A page with charts (.html), or the rows (.csv); may be given twice");
   sub.add_flag("--json", o.json, "Last line on stdout: one JSON object");

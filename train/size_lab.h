@@ -73,7 +73,7 @@ struct SizeLabSettings {
   std::int64_t rounds = 25;            // each round times every size once, so that slow drifts meet all of them; >= 1
   std::int64_t warmup = 3;             // rounds that are not counted
   std::int64_t threads = 0;            // 0: as many as the machine has
-  double least_seconds = 1e-3;         // a timing repeats the call until it takes this long
+  double least_seconds = 2e-4;         // a timing repeats the call for about this long: short, so that few are interrupted
 };
 
 // ArgumentError for settings out of range. `progress` is called before each experiment.

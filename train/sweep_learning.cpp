@@ -124,7 +124,11 @@ Learning learn(const LearningSettings& settings,
       row.policy = scaling_policy(s);
       row.lr = row.policy.lr(batch);
       row.warnings = row.policy.warnings(batch, s.optimizer);
-      for (std::int64_t i = 0; i < settings.seeds; i++, s.seed++) {
+      // At the reference batch all policies say the same: such runs are made once.
+      const auto same = std::find_if(out.rows.begin(), out.rows.end(),
+                                     [&](const LearningRow& other) { return other.batch == batch && other.lr == row.lr; });
+      if (same != out.rows.end()) row.runs = same->runs;
+      for (std::int64_t i = 0; i < settings.seeds && same == out.rows.end(); i++, s.seed++) {
         if (progress) progress(batch, row.policy, s.seed);
         const TrainParts parts = make_parts(s, settings.search_paths);
         LIMPID_CHECK(parts.validation, ArgumentError, "[learn] a sweep of learning needs validation samples, the val-fraction is ",
