@@ -1,6 +1,9 @@
 // The sweep: sizes as text, quartiles, the knee, one small sweep whose memory is as predicted, the command's form.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
+#include <limpid/base/format.h>
 #include <limpid/train/sweep.h>
 
 #include "command.h"
@@ -71,9 +74,16 @@ TEST_CASE("a table flags noisy rows and marks the knee") {
   CHECK(text.find("noisy\n   32") != std::string::npos);
   CHECK(text.find(" <- knee\nknee: batch 32, the smallest with at least 95 % of the best samples/s") != std::string::npos);
   CHECK(to_csv(s).find("\n16,1,0.016,0.0144,0.0176,1,1000,0.001,") != std::string::npos);
+  s.rows[0] = {};
+  s.rows[0].batch = 16;
   s.rows[0].fits = false;
-  CHECK(to_string(s).find("   16   out of memory\n") != std::string::npos);
-  CHECK(to_csv(s).find("\n16,0,") != std::string::npos);
+  s.rows[0].why = "predicted not to fit";
+  s.rows[0].predicted_allocated = 77;
+  CHECK(to_string(s).find("   16   predicted not to fit\n") != std::string::npos);
+  CHECK(to_csv(s).find("\n16,0,,,,,,,,,,77,0,0\n32,1,") != std::string::npos);
+  // As many columns in every line.
+  std::istringstream lines(to_csv(s));
+  for (std::string line; std::getline(lines, line);) CHECK(std::count(line.begin(), line.end(), ',') == 13);
 }
 
 TEST_CASE("the memory of a row is what its dry run said, to the byte") {
@@ -99,12 +109,25 @@ TEST_CASE("the memory of a row is what its dry run said, to the byte") {
     CHECK(result.rows[2].allocated > result.rows[0].allocated);
   }
   s.train.micro_batch = 0;
-  s.train.memory_cap = 4 << 20;
-  s.batches = {2, 512};
+  s.batches = {2, 512, 1 << 20};
+  s.train.memory_cap = 64 << 20;
   const Sweep capped = sweep(s);
   CHECK(capped.rows[0].fits);
-  CHECK_FALSE(capped.rows[1].fits);
+  CHECK(capped.rows[0].why.empty());
+  CHECK(capped.rows[0].reserved <= s.train.memory_cap);
+  CHECK(capped.rows[0].reserved == capped.rows[0].predicted_reserved);
   CHECK(capped.knee == 2);
+  for (std::size_t i : {1, 2}) {  // said, not tried
+    const SweepRow& r = capped.rows[i];
+    CHECK_FALSE(r.fits);
+    CHECK(r.step.count == 0);
+    CHECK(r.predicted_allocated > s.train.memory_cap);
+    CHECK(r.why == "predicted not to fit: needs " + format_bytes(r.predicted_allocated) + " of the 64.00 MiB memory cap");
+  }
+  // Without a cap the machine's own memory is one.
+  s.train.memory_cap = 0;
+  s.batches = {1 << 20};
+  CHECK(sweep(s).rows[0].why.find(", the machine has ") != std::string::npos);
   s.batches = {};
   CHECK_THROWS_AS(sweep(s), ArgumentError);
   s.batches = {4};
@@ -115,23 +138,98 @@ TEST_CASE("the memory of a row is what its dry run said, to the byte") {
   CHECK_THROWS_AS(sweep(s), ArgumentError);
 }
 
-TEST_CASE("the command: table, JSON, CSV, refusals") {
+TEST_CASE("the command: table, JSON, CSV, page") {
   TempFolder folder;
-  const std::string csv = folder / "sweep.csv";
-  CommandResult r = limpid_command({"sweep", "--model", "mlp", "--batches", "8,16", "--input", "1x8x8", "--json", "-o", csv});
+  const std::string csv = folder / "sweep.csv", page = folder / "sweep.html";
+  CommandResult r = limpid_command({"sweep", "--model", "mlp", "--batches", "8,16", "--input", "1x8x8", "--json", "-o", csv, "-o", page});
   REQUIRE(r.code == 0);
   const nlohmann::json json = r.json();
   REQUIRE(json["rows"].size() == 2);
   CHECK(json["rows"][1]["batch"] == 16);
-  CHECK(json["rows"][0]["timed_steps"] == 20);
-  CHECK(json["rows"][0]["peak_allocated_bytes"] == json["rows"][0]["predicted_allocated_bytes"]);
+  CHECK(json["learning"].is_null());
+  for (const nlohmann::json& row : json["rows"]) {
+    CHECK(row["timed_steps"] == 20);
+    CHECK(row["peak_allocated_bytes"] == row["predicted_allocated_bytes"]);
+    CHECK(row["peak_reserved_bytes"] == row["predicted_reserved_bytes"]);
+    CHECK(row["noisy"] == (row["iqr_share"].get<double>() > 0.05));  // stable, or flagged
+    CHECK(row["step_seconds_low"] <= row["step_seconds"]);
+    CHECK(row["step_seconds"] <= row["step_seconds_high"]);
+    CHECK(row["busy"] > 0);
+  }
   CHECK((json["knee"] == 8 || json["knee"] == 16));
   std::ifstream file(csv);
   int lines = 0;
   for (std::string line; std::getline(file, line);) lines++;
   CHECK(lines == 3);
-  CHECK(limpid_command({"sweep", "--model", "mlp", "--batches", "8", "--steps", "5"}).code == 2);
-  CHECK(limpid_command({"sweep", "--model", "mlp", "--batches", "8:4:x2"}).code == 2);
-  CHECK(limpid_command({"sweep", "--model", "none", "--batches", "8"}).code == 2);
-  CHECK(limpid_command({"sweep", "--model", "mlp", "--batches", "8", "-o", "x.txt"}).code == 2);
+  std::ifstream html(page);
+  const std::string text((std::istreambuf_iterator<char>(html)), {});
+  CHECK(text.find("Batch sizes of mlp") != std::string::npos);
+  CHECK(text.find("default-src 'none'") != std::string::npos);
+  CHECK(text.find("{{") == std::string::npos);
+
+  r = limpid_command({"sweep", "--model", "lenet", "--batches", "4,100000", "--memory-cap", "64MiB", "--quiet"});
+  CHECK(r.code == 0);
+  CHECK(r.err.empty());
+  CHECK(r.out.find("100000   predicted not to fit: needs ") != std::string::npos);
+}
+
+TEST_CASE("the command trains too, and measures single operations") {
+  CommandResult r = limpid_command({"sweep", "--model", "mlp", "--batches", "8,32", "--data", "synthetic", "--input", "1x8x8", "--limit", "200",
+                                    "--val-fraction", "0.2", "--epochs", "2", "--lr-policy", "none,linear", "--optimizer", "adam", "--seeds", "2",
+                                    "--target-accuracy", "0.2", "--json"});
+  REQUIRE(r.code == 0);
+  const nlohmann::json json = r.json(), learning = json["learning"];
+  REQUIRE(learning["rows"].size() == 4);
+  CHECK(learning["after_samples"] == 320);
+  CHECK(learning["rows"][3]["policy"] == "linear");
+  CHECK(learning["rows"][3]["lr"].get<double>() == doctest::Approx(4e-3));
+  CHECK(learning["rows"][3]["runs"][1]["points"].size() == 2);
+  CHECK(r.err.find("warning: batch 32, linear: the linear rule is SGD's; adam") != std::string::npos);
+  CHECK(r.err.find("warning: batch 32, none: the effective batch is 32, lr 0.001 belongs to a batch of 8") != std::string::npos);
+
+  r = limpid_command({"sweep", "--gemm", "15,16", "--channels", "16,17", "--threads", "1", "--json"});
+  REQUIRE(r.code == 0);
+  const nlohmann::json lab = r.json();
+  REQUIRE(lab["experiments"].size() == 7);
+  CHECK(lab["experiments"][0]["rows"].size() == 2);
+  CHECK(lab["experiments"][1]["rows"].size() == 4);  // 60 and 62 besides
+  CHECK(r.err.find(" agree, ") != std::string::npos);
+}
+
+TEST_CASE("the command refuses with a sentence and code 2") {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--batches", "8", "--steps", "5"}, "--steps must be at least 20, got 5"},
+      {{"--batches", "8:4:x2"}, "a range of sizes goes upwards; got 8:4:x2"},
+      {{"--batches", "0"}, "got 0"},
+      {{"--batches", "8,,16"}, "got nothing in 8,,16"},
+      {{"--batches", ""}, "empty"},
+      {{"--model", "none", "--batches", "8"}, "none"},
+      {{"--batches", "8", "-o", "x.txt"}, "-o writes a .html page or a .csv file, got x.txt"},
+      {{"--gemm", "31", "-o", "x.csv"}, "--gemm has no .csv form"},
+      {{"--gemm", "31", "--model", "mlp"}, "--model belongs to a sweep of a model"},
+      {{"--gemm", "31", "--lr-policy", "none"}, "--lr-policy belongs to a sweep of a model"},
+      {{"--gemm", "0"}, "got 0"},
+      {{"--gemm", "31", "--channels", "66:60:1"}, "goes upwards"},
+      {{"--channels", "16"}, "--channels needs --gemm"},
+      {{"--seeds", "3"}, "--seeds needs --lr-policy or --target-accuracy"},
+      {{"--lr-policy", "none", "--seeds", "0"}, "at least 1 seed, got 0"},
+      {{"--lr-policy", "square"}, "lr-policy is none, linear or sqrt; got square"},
+      {{"--lr-policy", "none,none"}, "names none twice"},
+      {{"--target-accuracy", "1.5"}, "1.5"},
+      {{"--target-accuracy", "0.5", "--data", "synthetic", "--limit", "100", "--after-samples", "1000000"}, "accuracy after 1000000 samples, but a run has"},
+      {{"--lr-policy", "none", "--data", "synthetic", "--val-fraction", "0"}, "needs validation samples"},
+      {{"--batches", "8", "--memory-cap", "lots"}, "lots"},
+      {{"--batches", "8", "--micro-batch", "64"}, "micro-batch 64 is larger"},
+      {{"--batches", "8", "--warmup-steps", "-1"}, "-1"},
+  };
+  for (const auto& [arguments, expected] : cases) {
+    std::vector<std::string> words = {"sweep"};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    const CommandResult r = limpid_command(words);
+    CAPTURE(expected);
+    CAPTURE(r.err);
+    CHECK(r.code == 2);
+    CHECK(r.out.empty());
+    CHECK(r.err.find(expected) != std::string::npos);
+  }
 }

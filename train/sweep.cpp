@@ -1,9 +1,8 @@
 #include <limpid/train/sweep.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <cstdio>
-#include <ctime>
 #include <memory>
 #include <set>
 
@@ -13,12 +12,13 @@
 #include <limpid/memory/host_memory.h>
 #include <limpid/nn/models/models.h>
 #include <limpid/optim/grad_scaler.h>
+#include <limpid/tensor/cpu/cpu_time.h>
 #include <limpid/tensor/cpu/parallel.h>
 #include <limpid/tensor/creation.h>
 #include <limpid/tensor/dry.h>
 #include <limpid/tensor/random.h>
 #include <limpid/train/amp.h>
-#include <limpid/train/state_json_private.h>
+#include <limpid/train/machine.h>
 #include <limpid/train/step.h>
 
 namespace limpid::train {
@@ -46,12 +46,6 @@ std::vector<std::string> split(const std::string& text, char at) {
     }
   }
   return parts;
-}
-
-double cpu_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
 double now_seconds() {
@@ -100,56 +94,78 @@ memory::Stats run_steps(const TrainSettings& s, std::int64_t steps, memory::Allo
   return pool.stats();
 }
 
+std::uint64_t peak(const memory::Stats& stats, memory::Metric metric) {
+  return static_cast<std::uint64_t>(stats.get(metric).peak);
+}
+
+// The steps of a row without their arithmetic. Nothing when they do not fit the cap.
+std::optional<memory::Stats> predict_row(const TrainSettings& s, std::int64_t steps) {
+  dry::Run run;
+  dry::Placeholder loss(0);
+  auto nothing = [](std::int64_t) {};
+  try {
+    return run_steps(s, steps, run.pool(), nothing, nothing);
+  } catch (const memory::OutOfMemoryError&) {
+    return std::nullopt;
+  }
+}
+
+SweepRow refused(SweepRow row, std::string why) {
+  row.fits = false;
+  row.why = std::move(why);
+  return row;
+}
+
 SweepRow measure_row(const SweepSettings& settings, std::int64_t size) {
   SweepRow row;
   row.batch = size;
   TrainSettings s = settings.train;
   s.batch = size;
   if (s.micro_batch >= size) s.micro_batch = 0;
-  auto peak = [](const memory::Stats& stats, memory::Metric metric) {
-    return static_cast<std::uint64_t>(stats.get(metric).peak);
+  auto predicted = [&](const memory::Stats& stats) {
+    row.predicted_allocated = peak(stats, memory::Metric::allocated_bytes);
+    row.predicted_reserved = peak(stats, memory::Metric::reserved_bytes);
   };
+  TrainSettings free = s;
+  free.memory_cap = 0;
+  const std::optional<memory::Stats> without_cap = predict_row(free, settings.warmup + 1);
+  if (!without_cap) return refused(row, "predicted not to fit into any memory that can be addressed");
+  predicted(*without_cap);
+  if (s.memory_cap > 0) {
+    const std::optional<memory::Stats> capped = predict_row(s, settings.warmup + 1);
+    if (!capped)
+      return refused(row, concat("predicted not to fit: needs ", format_bytes(row.predicted_allocated), " of the ",
+                                 format_bytes(s.memory_cap), " memory cap"));
+    predicted(*capped);
+  }
+  if (const std::uint64_t machine = machine_info().memory_bytes; row.predicted_reserved > machine)
+    return refused(row, concat("predicted not to fit: needs ", format_bytes(row.predicted_reserved), ", the machine has ",
+                               format_bytes(machine)));
+  memory::Allocator pool(std::make_shared<memory::HostMemory>("cpu"));
+  PoolScope scope(pool);
+  std::vector<double> seconds;
+  double start = 0, cpu_start = 0, wall_start = 0, cpu_total = 0, wall_total = 0;
   try {
-    {
-      dry::Run run;
-      dry::Placeholder loss(0);
-      const memory::Stats stats = run_steps(s, settings.warmup + 1, run.pool(), [](std::int64_t) {}, [](std::int64_t) {});
-      row.predicted_allocated = peak(stats, memory::Metric::allocated_bytes);
-      row.predicted_reserved = peak(stats, memory::Metric::reserved_bytes);
-    }
-    memory::Allocator pool(std::make_shared<memory::HostMemory>("cpu"));
-    PoolScope scope(pool);
-    std::vector<double> seconds;
-    double start = 0, cpu_start = 0, wall_start = 0, cpu_total = 0, wall_total = 0;
     const memory::Stats stats = run_steps(
         s, settings.warmup + settings.steps, pool,
         [&](std::int64_t i) {
           start = now_seconds();
-          if (i == settings.warmup) cpu_start = cpu_seconds(), wall_start = start;
+          if (i == settings.warmup) cpu_start = cpu::compute_cpu_seconds(), wall_start = start;
         },
         [&](std::int64_t i) {
           if (i < settings.warmup) return;
           const double end = now_seconds();
           seconds.push_back(end - start);
-          cpu_total = cpu_seconds() - cpu_start, wall_total = end - wall_start;
+          cpu_total = cpu::compute_cpu_seconds() - cpu_start, wall_total = end - wall_start;
         });
-    row.step = spread_of(std::move(seconds));
-    row.busy = cpu_total / (wall_total * cpu::num_threads());
     row.allocated = peak(stats, memory::Metric::allocated_bytes);
     row.reserved = peak(stats, memory::Metric::reserved_bytes);
-  } catch (const memory::OutOfMemoryError&) {
-    row = {};
-    row.batch = size;
-    row.fits = false;
+  } catch (const memory::OutOfMemoryError& error) {
+    return refused(row, concat("out of memory when it ran: ", error.what()));
   }
+  row.step = spread_of(std::move(seconds));
+  row.busy = cpu_total / (wall_total * cpu::num_threads());
   return row;
-}
-
-template <class... Args>
-std::string format(const char* form, Args... args) {
-  char text[256];
-  std::snprintf(text, sizeof text, form, args...);
-  return text;
 }
 
 }  // namespace
@@ -186,8 +202,10 @@ std::optional<std::int64_t> find_knee(const std::vector<SweepRow>& rows) {
 }
 
 Sweep sweep(const SweepSettings& settings, const std::function<void(std::int64_t)>& progress) {
-  check(settings.train);
   LIMPID_CHECK(!settings.batches.empty(), ArgumentError, "[sweep] there are no batch sizes");
+  TrainSettings largest = settings.train;
+  largest.batch = *std::max_element(settings.batches.begin(), settings.batches.end());
+  check(largest);
   LIMPID_CHECK(settings.warmup >= 0 && settings.steps >= 1, ArgumentError, "[sweep] at least 0 warm-up steps and 1 timed one, got ",
                settings.warmup, " and ", settings.steps);
   LIMPID_CHECK(settings.train.input.size() == 3 && settings.train.classes >= 1, ArgumentError,
@@ -201,81 +219,6 @@ Sweep sweep(const SweepSettings& settings, const std::function<void(std::int64_t
     out.rows.push_back(measure_row(settings, size));
   }
   out.knee = find_knee(out.rows);
-  return out;
-}
-
-std::string to_string(const Sweep& s) {
-  std::string out = concat(s.model, ", ", s.threads, s.threads == 1 ? " thread" : " threads", "; times are medians, +- is half the distance of the quartiles\n");
-  out += "batch   step ms   +- %   samples/s   ms/sample   busy %   peak allocated (dry)       peak reserved (dry)\n";
-  for (const SweepRow& r : s.rows) {
-    if (!r.fits) {
-      out += format("%5lld   out of memory\n", static_cast<long long>(r.batch));
-      continue;
-    }
-    auto bytes = [](std::uint64_t measured, std::uint64_t predicted) {
-      return format_bytes(measured) + (measured == predicted ? " (equal)" : " (" + format_bytes(predicted) + ")");
-    };
-    out += format("%5lld  %8.3f  %5.1f  %10.1f  %10.4f  %7.0f   %-25s  %-20s%s%s\n", static_cast<long long>(r.batch), 1e3 * r.step.median,
-                  50 * r.step.iqr(), r.samples_per_second(), 1e3 * r.seconds_per_sample(), 100 * r.busy,
-                  bytes(r.allocated, r.predicted_allocated).c_str(), bytes(r.reserved, r.predicted_reserved).c_str(),
-                  s.knee == r.batch ? " <- knee" : "", r.step.noisy() ? " noisy" : "");
-  }
-  if (s.knee) {
-    out += format("knee: batch %lld, the smallest with at least %.0f %% of the best samples/s\n", static_cast<long long>(*s.knee),
-                  100 * kKneeShare);
-  }
-  out += format("noisy: the quartiles are more than %.0f %% of the median apart; busy: CPU time of the process / (threads x time)\n",
-                100 * kNoisy);
-  return out;
-}
-
-std::string to_json(const Sweep& s) {
-  using detail::Json;
-  Json rows = Json::array();
-  for (const SweepRow& r : s.rows) {
-    if (!r.fits) {
-      rows.push_back({{"batch", r.batch}, {"fits", false}});
-      continue;
-    }
-    rows.push_back({{"batch", r.batch},
-                    {"fits", true},
-                    {"timed_steps", r.step.count},
-                    {"step_seconds", r.step.median},
-                    {"step_seconds_low", r.step.low},
-                    {"step_seconds_high", r.step.high},
-                    {"iqr_share", r.step.iqr()},
-                    {"noisy", r.step.noisy()},
-                    {"samples_per_second", r.samples_per_second()},
-                    {"seconds_per_sample", r.seconds_per_sample()},
-                    {"busy", r.busy},
-                    {"peak_allocated_bytes", r.allocated},
-                    {"peak_reserved_bytes", r.reserved},
-                    {"predicted_allocated_bytes", r.predicted_allocated},
-                    {"predicted_reserved_bytes", r.predicted_reserved}});
-  }
-  const Json json = {{"model", s.model},
-                     {"threads", s.threads},
-                     {"knee", s.knee ? Json(*s.knee) : Json()},
-                     {"knee_share", kKneeShare},
-                     {"rows", rows}};
-  return json.dump();
-}
-
-std::string to_csv(const Sweep& s) {
-  std::string out =
-      "batch,fits,step_seconds,step_seconds_low,step_seconds_high,noisy,samples_per_second,seconds_per_sample,busy,"
-      "peak_allocated_bytes,peak_reserved_bytes,predicted_allocated_bytes,predicted_reserved_bytes,knee\n";
-  for (const SweepRow& r : s.rows) {
-    if (!r.fits) {
-      out += concat(r.batch, ",0,,,,,,,,,,,,0\n");
-      continue;
-    }
-    out += concat(r.batch, ",1,") +
-           format("%.9g,%.9g,%.9g,%d,%.9g,%.9g,%.6g,", r.step.median, r.step.low, r.step.high, r.step.noisy() ? 1 : 0,
-                  r.samples_per_second(), r.seconds_per_sample(), r.busy) +
-           concat(r.allocated, ",", r.reserved, ",", r.predicted_allocated, ",", r.predicted_reserved, ",",
-                  s.knee == r.batch ? 1 : 0, "\n");
-  }
   return out;
 }
 

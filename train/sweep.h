@@ -1,5 +1,6 @@
 // Sweep: one model at many batch sizes. What a step costs (time, memory) is measured here, on samples that lie in memory
-// already, so the loader has no part in it; what a batch size does to learning is in sweep_learning.h.
+// already, so the loader has no part in it; what a batch size does to learning is in sweep_learning.h, single operations
+// are in size_lab.h.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +26,10 @@ struct SweepSettings {
 
 struct SweepRow {
   std::int64_t batch = 0;
-  bool fits = true;          // false: out of memory under memory_cap; then the rest is empty
+  bool fits = true;          // false: nothing was run; predicted peaks (where known) and `why` are all there is
+  std::string why;           // a sentence
   Spread step = {};          // seconds
-  double busy = 0;           // CPU time of the process / (threads x time) during the timed steps; short waits spin: they count
+  double busy = 0;           // CPU time of the compute threads / (threads x time) of the timed steps (tensor/cpu/cpu_time.h)
   std::uint64_t allocated = 0, reserved = 0;                      // peaks of the compute pool, measured
   std::uint64_t predicted_allocated = 0, predicted_reserved = 0;  // by a dry run of the same steps
   double samples_per_second() const { return step.median > 0 ? static_cast<double>(batch) / step.median : 0; }

@@ -27,8 +27,11 @@ function validationPoints(label, values) {
   return line(label, palette[1], data, { pointRadius: 4, pointStyle: "rectRot", borderDash: [4, 3] });
 }
 
-// `axes`: { name: { text, format, ... options of Chart.js } }; the first one stands left, the second right.
-function addChart(id, title, note, datasets, axes, tableOf) {
+const stepAxis = { text: "step", format: (v) => countText(v) };
+
+// `axes`: { name: { text, format, ... options of Chart.js } }; the first one stands left, the second right. `x`: the same
+// for the axis below.
+function addChart(id, title, note, datasets, axes, tableOf, x = stepAxis) {
   const canvas = element("canvas", { id: `chart-${id}` });
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", `${title}. The table below has the numbers.`);
@@ -36,8 +39,9 @@ function addChart(id, title, note, datasets, axes, tableOf) {
     element("figcaption", { className: "note" }, note), tableOnDemand(`Table: ${title}`, tableOf));
   byId("charts").append(figure);
   const names = Object.keys(axes);
+  const { text: xText, format: xFormat, ...xMore } = x;
   const scales = {
-    x: { type: "linear", title: { display: true, text: "step" }, ticks: { callback: (v) => countText(v), maxRotation: 0 } },
+    x: { type: "linear", title: { display: true, text: xText }, ticks: { callback: (v) => xFormat(v), maxRotation: 0 }, ...xMore },
   };
   names.forEach((name, i) => {
     const { text, format, ...more } = axes[name];
@@ -61,7 +65,7 @@ function addChart(id, title, note, datasets, axes, tableOf) {
         tooltip: {
           filter: (item) => !item.dataset.edge,
           callbacks: {
-            title: (items) => (items.length ? `step ${countText(items[0].parsed.x)}` : ""),
+            title: (items) => (items.length ? `${xText} ${xFormat(items[0].parsed.x)}` : ""),
             label: (item) => `${item.dataset.label}: ${axes[item.dataset.yAxisID].format(item.parsed.y)}`,
           },
         },
@@ -168,12 +172,7 @@ function colourCharts() {
   }
 }
 
-function drawCharts() {
-  lossAndAccuracy();
-  if (run.epochs.some((e) => e.validation_loss !== null && e.train_loss !== null)) gap();
-  if (run.monitor.count > 0) throughput();
-  rates();
-  if (run.monitor.count > 0) memory();
+function followTheme() {
   colourCharts();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", colourCharts);
   for (const event of ["beforeprint", "afterprint"]) {
@@ -182,4 +181,13 @@ function drawCharts() {
       colourCharts();
     });
   }
+}
+
+function drawCharts() {
+  lossAndAccuracy();
+  if (run.epochs.some((e) => e.validation_loss !== null && e.train_loss !== null)) gap();
+  if (run.monitor.count > 0) throughput();
+  rates();
+  if (run.monitor.count > 0) memory();
+  followTheme();
 }

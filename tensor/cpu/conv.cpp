@@ -379,6 +379,29 @@ ConvPlan plan_conv2d(ConvPass pass, const ConvDesc& d, std::size_t element_size,
   return plan;
 }
 
+TaskList conv2d_forward_tasks(const ConvDesc& d, const ConvPlan& plan, std::size_t element_size) {
+  TaskList out;
+  const std::int64_t kg = d.k / d.groups, pixels = d.n * d.oh() * d.ow(), depth = d.r * d.s * (d.c / d.groups);
+  out.useful = static_cast<double>(pixels * depth * d.k);
+  if (is_depthwise(d)) {
+    out.tasks.assign(static_cast<std::size_t>(d.n * d.oh()), static_cast<double>(d.ow() * depth * d.k));
+  } else if (is_winograd(plan)) {
+    out.tasks = winograd_forward_tasks(winograd_geo(d), d.c, d.k, winograd_pieces(plan.pieces));
+  } else {
+    const std::int64_t P = panel_of(element_size), step = round_up(std::min(plan.pieces.cols, kg), P);
+    for (std::int64_t pass = 0; pass < d.groups * ceil_div(kg, step); ++pass) {
+      const std::int64_t n = std::min(step, kg - pass % ceil_div(kg, step) * step);
+      const Blocks b = blocks_of(pixels, depth, n, element_size, plan.pieces);
+      for (std::int64_t task = 0; task < b.tasks(); ++task) {
+        const std::int64_t rows = std::min(b.rows, pixels - task / b.col_blocks * b.rows);
+        const std::int64_t cols = std::min(b.cols, n - task % b.col_blocks * b.cols);
+        out.tasks.push_back(static_cast<double>(rows * round_up(cols, P) * depth));
+      }
+    }
+  }
+  return out;
+}
+
 template <class T>
 void conv2d_forward(const ConvDesc& d, const ConvPlan& plan, const T* x, const T* w, const T* bias, T* y,
                     void* workspace) {

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <limpid/tensor/cpu/task_list.h>
+
 namespace limpid::cpu {
 
 struct ConvDesc {
@@ -53,5 +55,9 @@ void conv2d_backward_weight(const ConvDesc& desc, const ConvPlan& plan, const T*
 // db[k] = sum over pixels of dy. Workspace: column_sum_workspace(n*oh*ow, k, sizeof(T)) of math_kernels.h.
 template <class T>
 void conv2d_backward_bias(const ConvDesc& desc, const T* dy, T* db, void* workspace);
+
+// The tasks of the forward pass under a plan. Padding: whole panels of output channels, and for Winograd tiles that stick
+// out of the image; its multiply-adds are counted as those of the direct form.
+TaskList conv2d_forward_tasks(const ConvDesc& desc, const ConvPlan& plan, std::size_t element_size);
 
 }  // namespace limpid::cpu

@@ -121,19 +121,24 @@ void multiply_block(const GemmDesc& d, const Blocks& blocks, std::int64_t row_bl
   }
 }
 
+bool is_serial(const GemmDesc& d) { return d.m * d.n * d.k * d.batch <= kForkWork; }
+
+// Columns a task of a path that needs no packing.
+std::int64_t small_width(const GemmDesc& d, std::size_t element_size) {
+  const std::int64_t cut = 256 / static_cast<std::int64_t>(element_size);
+  const std::int64_t cuts =
+      std::clamp<std::int64_t>(d.batch >= kMaxSlots ? 1 : kMaxSlots / d.batch, 1, ceil_div(d.n, cut));
+  return round_up(ceil_div(d.n, cuts), cut);
+}
+
 // Runs a path that needs no packing, cut along n when there is work for several threads.
 template <class T, class Fn>
 void run_small(const GemmDesc& d, const Fn& fn) {
-  constexpr std::int64_t kCut = 256 / static_cast<std::int64_t>(sizeof(T));
-  const std::int64_t work = d.m * d.n * d.k * d.batch;
-  if (work <= kForkWork) {
+  if (is_serial(d)) {
     for (std::int64_t i = 0; i < d.batch; ++i) fn(i, std::int64_t{0}, d.n);
     return;
   }
-  const std::int64_t cuts =
-      std::clamp<std::int64_t>(d.batch >= kMaxSlots ? 1 : kMaxSlots / d.batch, 1, ceil_div(d.n, kCut));
-  const std::int64_t width = round_up(ceil_div(d.n, cuts), kCut);
-  const std::int64_t blocks = ceil_div(d.n, width);
+  const std::int64_t width = small_width(d, sizeof(T)), blocks = ceil_div(d.n, width);
   parallel_for(d.batch * blocks, [&](std::int64_t task) {
     const std::int64_t n0 = task % blocks * width;
     fn(task / blocks, n0, std::min(width, d.n - n0));
@@ -173,11 +178,38 @@ void gemm(const GemmDesc& d, const T* a, const T* b, T* c, const T* bias, void* 
     multiply_block(d, blocks, t / blocks.col_blocks, t % blocks.col_blocks, a + i * d.a_batch, b + i * d.b_batch,
                    c + i * d.c_batch, bias, static_cast<T*>(workspace) + slot * scratch, kernels);
   };
-  if (d.m * d.n * d.k * d.batch <= kForkWork) {
+  if (is_serial(d)) {
     for (std::int64_t task = 0; task < d.batch * blocks.tasks(); ++task) block(0, task);
   } else {
     parallel_slots(d.batch * blocks.tasks(), block, blocks.slots);
   }
+}
+
+std::int64_t panel_columns(std::size_t element_size) { return element_size == 4 ? kPanel<float> : kPanel<double>; }
+
+TaskList gemm_tasks(const GemmDesc& d, std::size_t element_size) {
+  TaskList out;
+  const Path path = choose_path(d);
+  if (path == Path::empty) return out;
+  out.useful = static_cast<double>(d.batch * d.m * d.n * d.k);
+  out.serial = is_serial(d);
+  const bool packed = path == Path::packed;
+  const std::int64_t panel = packed ? panel_columns(element_size) : 1;
+  Blocks b{};
+  if (packed) {
+    b = blocks_within(d, element_size, SIZE_MAX);
+  } else {
+    b.rows = d.m, b.row_blocks = 1;
+    b.cols = out.serial ? d.n : small_width(d, element_size);
+    b.col_blocks = ceil_div(d.n, b.cols);
+  }
+  for (std::int64_t task = 0; task < d.batch * b.tasks(); ++task) {
+    const std::int64_t t = task % b.tasks();
+    const std::int64_t rows = std::min(b.rows, d.m - t / b.col_blocks * b.rows);
+    const std::int64_t cols = std::min(b.cols, d.n - t % b.col_blocks * b.cols);
+    out.tasks.push_back(static_cast<double>(rows * round_up(cols, panel) * d.k));
+  }
+  return out;
 }
 
 template void gemm<float>(const GemmDesc&, const float*, const float*, float*, const float*, void*, std::size_t);

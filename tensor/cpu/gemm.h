@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <limpid/tensor/cpu/task_list.h>
+
 namespace limpid::cpu {
 
 struct GemmDesc {
@@ -28,5 +30,10 @@ std::size_t gemm_workspace(const GemmDesc& desc, std::size_t element_size, std::
 template <class T>
 void gemm(const GemmDesc& desc, const T* a, const T* b, T* c, const T* bias, void* workspace,
           std::size_t cap = SIZE_MAX);
+
+// The tasks of gemm() without a cap. Padding: packed products compute whole panels of columns.
+TaskList gemm_tasks(const GemmDesc& desc, std::size_t element_size);
+// Columns of a panel, of convolutions too: output features or channels are padded to a multiple of this.
+std::int64_t panel_columns(std::size_t element_size);
 
 }  // namespace limpid::cpu

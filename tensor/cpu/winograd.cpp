@@ -218,6 +218,20 @@ void winograd_forward(const WinogradGeo& geo, const FilterMap& filter, const flo
   run(geo, filter, s, pieces, x, w, bias, y, workspace);
 }
 
+std::vector<double> winograd_forward_tasks(const WinogradGeo& geo, std::int64_t channels, std::int64_t outputs,
+                                           const WinogradPieces& pieces) {
+  const Sizes s = sizes_of(geo, channels, outputs);
+  const bool narrow = is_narrow(channels, outputs);
+  const std::int64_t block = narrow ? narrow_block(s, pieces) : wide_block(s.tiles, s.in(), kWideForwardBytes, pieces);
+  std::vector<double> tasks;
+  for (std::int64_t t0 = 0; t0 < s.tiles; t0 += block) {
+    const std::int64_t count = std::min(block, s.tiles - t0), parts = narrow ? 1 : s.out_panels();
+    const std::int64_t outs = narrow ? s.out() : P;
+    tasks.insert(tasks.end(), static_cast<std::size_t>(parts), static_cast<double>(count * 16 * 9 * channels * outs));
+  }
+  return tasks;
+}
+
 std::int64_t winograd_weight_elements(const WinogradGeo& geo, std::int64_t channels, std::int64_t outputs,
                                       const WinogradPieces& pieces) {
   const Sizes s = sizes_of(geo, channels, outputs);

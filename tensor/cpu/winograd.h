@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include <limpid/tensor/cpu/conv_kernels.h>
 
@@ -50,6 +51,9 @@ std::int64_t winograd_forward_elements(const WinogradGeo& geo, std::int64_t chan
                                        const WinogradPieces& pieces);
 void winograd_forward(const WinogradGeo& geo, const FilterMap& filter, const float* x, const float* w,
                       const float* bias, float* y, float* workspace, const WinogradPieces& pieces);
+// Multiply-adds of each task, in the direct form and with its padding (tasks of conv2d_forward_tasks()).
+std::vector<double> winograd_forward_tasks(const WinogradGeo& geo, std::int64_t channels, std::int64_t outputs,
+                                           const WinogradPieces& pieces);
 std::int64_t winograd_weight_elements(const WinogradGeo& geo, std::int64_t channels, std::int64_t outputs,
                                       const WinogradPieces& pieces);
 void winograd_backward_weight(const WinogradGeo& geo, const FilterMap& filter, const float* x, const float* dy,
