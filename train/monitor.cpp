@@ -36,6 +36,12 @@ std::string percent(double share) {
   return text;
 }
 
+std::string rate(double per_second) {
+  char text[32];
+  std::snprintf(text, sizeof text, per_second < 10 ? "%.2g" : "%.0f", per_second);
+  return text;
+}
+
 }  // namespace
 
 MonitorMemory monitor_memory() {
@@ -146,23 +152,29 @@ std::optional<Diagnosis> diagnose(const MonitorTotals& t, std::int64_t workers, 
   d.busy = t.thread_seconds > 0 ? t.cpu_seconds / t.thread_seconds : 0;
   d.samples_per_second = static_cast<double>(t.samples) / t.seconds;
   const std::string of_threads = threads == 1 ? "1 thread was" : concat(threads, " threads were");
+  // What the rest of the step alone would do, if it took no longer than beside the loader.
+  d.without_wait = t.seconds > t.data_wait ? static_cast<double>(t.samples) / (t.seconds - t.data_wait) : 0;
   if (d.data_wait >= kMuch) {
     d.what = "loader";
-    d.text = concat("the loader: ", percent(d.data_wait), " of the time was ",
-                    workers == 0 ? "preparing data in the training thread; --workers prepare it meanwhile"
-                                 : concat("waiting for data; more --workers (now ", workers, ")"));
+    d.text = concat("the loader is the limit: ", percent(d.data_wait), " of the time was ",
+                    workers == 0 ? "preparing data in the training thread" : "waiting for data", "; without it ",
+                    rate(d.without_wait), " samples/s at most, instead of ", rate(d.samples_per_second), "; ",
+                    workers == 0 ? "--workers prepare data meanwhile" : concat("more --workers (now ", workers, ") may help"));
   } else if (d.rest >= kMuch) {
     d.what = "records";
-    d.text = concat("the records: ", percent(d.rest), " of the time went into ledger, logs and checks between the steps, ",
-                    percent(d.compute), " into computing; a larger --batch has fewer steps");
+    d.text = concat("the records are the limit: ", percent(d.rest),
+                    " of the time went into ledger, logs and checks between the steps, ", percent(d.compute),
+                    " into computing; a larger --batch has fewer steps");
   } else if (d.busy < kIdle) {
     d.what = "threads";
-    d.text = concat("the threads: ", percent(d.compute), " of the time was computing, but ", of_threads, " busy ",
-                    percent(d.busy), " of it: other programs took the cores, or the steps are too small for so many");
+    d.text = concat("idle threads are the limit: ", percent(d.compute), " of the time was computing, but ", of_threads,
+                    " busy ", percent(d.busy),
+                    " of the time: other programs took the cores, or the steps are too small for so many threads");
   } else {
     d.what = "computing";
-    d.text = concat("computing: ", percent(d.compute), " of the time, ", of_threads, " busy ", percent(d.busy), ", ",
-                    percent(d.data_wait), " was waiting for data; more or faster cores would help");
+    d.text = concat("computing is the limit: ", percent(d.compute), " of the time, ", of_threads, " busy ",
+                    percent(d.busy), ", ", percent(d.data_wait),
+                    " was waiting for data; more or faster cores would help");
   }
   return d;
 }
@@ -170,7 +182,8 @@ std::optional<Diagnosis> diagnose(const MonitorTotals& t, std::int64_t workers, 
 std::string to_json(const Diagnosis& d) {
   const Json json = {{"what", d.what},           {"text", d.text}, {"data_wait", d.data_wait},
                      {"compute", d.compute},     {"rest", d.rest}, {"busy", d.busy},
-                     {"samples_per_second", d.samples_per_second}};
+                     {"samples_per_second", d.samples_per_second},
+                     {"samples_per_second_without_wait", d.without_wait}};
   return json.dump();
 }
 

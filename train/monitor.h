@@ -37,7 +37,7 @@ struct MonitorRecord {
   double data_wait = 0;  // for batches: DataLoader::wait_seconds(); without workers, preparing them
   double compute = 0;    // forward, backward, clipping, update; attempts that ran out of memory too
   double rest = 0;       // schedule, ledger, logs, checks of the memory
-  // A CPU has no such interval.
+  // Copies to a device, the device's time without a kernel, waiting for it. Absent on the CPU, which has none of them.
   std::optional<double> host_to_device = {}, launch_gap = {}, sync = {};
   double cpu_seconds = 0;  // CPU time of the compute threads, the calling thread included
   std::int64_t threads = 1;
@@ -72,6 +72,7 @@ struct Diagnosis {
   double data_wait = 0, compute = 0, rest = 0;  // shares of the time, in [0, 1]
   double busy = 0;
   double samples_per_second = 0;
+  double without_wait = 0;  // samples/s if no step had to wait for its data: an upper bound
   std::string text;  // a sentence with the numbers
 };
 // Empty when no window was measured. `workers`, `threads`: of the run.

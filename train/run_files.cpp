@@ -47,7 +47,7 @@ bool is_numbered(std::string_view name, std::string_view begin, std::string_view
 
 // What a run writes besides run.json and its checkpoints.
 bool is_run_file(std::string_view name) {
-  for (const char* wanted : {"steps.jsonl", "ledger.jsonl", "monitor.jsonl", "report.html", "trace.bin"}) {
+  for (const char* wanted : {"steps.jsonl", "ledger.jsonl", "monitor.jsonl", "oom.json", "report.html", "trace.bin"}) {
     if (is_file(name, wanted)) return true;
   }
   return is_numbered(name, "trace.", ".bin") || is_numbered(name, "events.out.tfevents.", ".limpid");

@@ -44,6 +44,20 @@ std::vector<StepRecord> read_steps(const std::string& path) {
   });
 }
 
+// What both logs say of a step is the same. The ledger has a CRC, so this finds steps.jsonl changed by hand.
+void compare(const std::string& path, const StepRecord& log, const LedgerStep& ledger) {
+  auto same = [&](const char* what, double in_log, double in_ledger) {
+    LIMPID_CHECK(in_log == in_ledger || (!std::isfinite(in_log) && !std::isfinite(in_ledger)), DataError, path, ": step ",
+                 log.step, " has the ", what, " ", in_log, ", ledger.jsonl beside it ", in_ledger,
+                 ": they are of two runs, or one was changed");
+  };
+  same("epoch", static_cast<double>(log.epoch), static_cast<double>(ledger.epoch));
+  same("number of samples", static_cast<double>(log.samples), static_cast<double>(ledger.samples));
+  same("loss", log.loss, ledger.loss_sum / static_cast<double>(std::max<std::int64_t>(ledger.samples, 1)));
+  same("learning rate", log.lr, ledger.lr);
+  same("loss scale", log.scale, ledger.scale);
+}
+
 bool is_going_on(const std::string& folder) {
   try {
     RunFolder::lock(folder);
@@ -77,6 +91,7 @@ RunLog read_run(const std::string& folder) {
                " has ", logged, " steps, monitor.jsonl beside it ends with step ",
                log.monitor.empty() ? -1 : log.monitor.back().step, ": the first was cut");
   log.ledger.steps.resize(logged);
+  for (std::size_t i = 0; i < logged; i++) compare(steps, log.steps[i], log.ledger.steps[i]);
   std::erase_if(log.ledger.epochs,
                 [&](const LedgerEpoch& e) { return e.steps > static_cast<std::int64_t>(logged); });
   if (going_on) {
@@ -84,7 +99,9 @@ RunLog read_run(const std::string& folder) {
   } else if (in_ledger > logged) {
     log.notes.push_back(concat("the run was ended between two records of step ", logged, "; that step is left out"));
   }
-  if (log.monitor.empty()) log.notes.push_back("there are no records of a monitor: --monitor was 0, or the run too short");
+  if (log.monitor.empty()) {
+    log.notes.push_back("there are no records of the monitor (--monitor 0, or no window was finished): no throughput, no memory");
+  }
   return log;
 }
 

@@ -9,7 +9,7 @@ const deviation = ([, low, high]) =>
 function deviationColour(d) {
   if (d <= kRight) return "#2f6db3";
   const t = Math.min(1, Math.max(0, 1 + Math.log10(Math.max(d, kRight)) / 6));
-  return `hsl(${Math.round(42 - 42 * t)} 85% ${Math.round(36 - 4 * t)}%)`;
+  return `hsl(${Math.round(42 - 42 * t)} 85% ${Math.round(28 + 4 * t)}%)`;
 }
 
 function weightText(part) {
@@ -42,8 +42,8 @@ class BatchPicture {
 
   note(batches) {
     let text = `One optimizer step is one effective batch of N samples; each should weigh 1/N. The bars are its micro-batches, ` +
-      `as computed. Left and right arrows choose a step, M the next marked one (retried, skipped or with a violation): ` +
-      `${oneOf(this.marked.length, "marked step")}.`;
+      `as computed: blue where every weight is 1/N, ochre to red the farther it is from that. Left and right arrows choose a ` +
+      `step, M the next marked one (retried, skipped or with a violation): ${oneOf(this.marked.length, "marked step")}.`;
     if (batches.every > 1) {
       text += ` Of ${countText(batches.total)} steps the picture has ${countText(this.list.length)}: every ${batches.every}th ` +
         `one and the marked ones`;
@@ -53,7 +53,7 @@ class BatchPicture {
   }
 
   key(event) {
-    if (event.ctrlKey || event.altKey || event.metaKey || event.target === this.slider) return;
+    if (event.ctrlKey || event.altKey || event.metaKey || event.target.closest?.("input, .scroll, .ids")) return;
     if (event.key === "ArrowLeft") this.show(this.at - 1);
     else if (event.key === "ArrowRight") this.show(this.at + 1);
     else if (event.key === "m" || event.key === "M") this.showMarked();
@@ -71,7 +71,7 @@ class BatchPicture {
     const b = this.list[this.at];
     this.slider.value = this.at;
     this.slider.setAttribute("aria-valuetext", `step ${b.step}`);
-    byId("step-name").textContent = `step ${countText(b.step)}, epoch ${countText(b.epoch + 1)}`;
+    byId("step-name").textContent = `step ${countText(b.step)}, epoch ${countText(b.epoch)}`;
     byId("step-before").disabled = this.at === 0;
     byId("step-after").disabled = this.at === this.list.length - 1;
     byId("batch").replaceChildren(...this.picture(b));
@@ -107,7 +107,10 @@ class BatchPicture {
   }
 
   ids(b) {
-    if (b.ids === undefined) return [element("p", { className: "note" }, "Sample ids were not recorded (--ledger-ids).")];
+    if (b.ids === undefined) {
+      return [element("p", { className: "note" }, "Sample ids are not known: they were not recorded (--ledger-ids), and those of " +
+        "the seed's order do not have the recorded hash.")];
+    }
     if (b.ids === null) return [element("p", { className: "note" }, "The ids of this step are left out of the page; ledger.jsonl has them.")];
     let at = 0;
     const list = element("ul", { className: "ids", tabIndex: 0 }, ...b.parts.map(([samples], i) => {
@@ -115,6 +118,7 @@ class BatchPicture {
       return element("li", {}, `micro-batch ${i}: ${ids.join(" ")}`);
     }));
     list.setAttribute("aria-label", "Sample ids");
-    return [element("h3", {}, "Sample ids"), list];
+    const from = b.listed ? "as recorded" : "from the seed; their hash is the recorded one";
+    return [element("h3", {}, `Sample ids, ${from}`), list];
   }
 }

@@ -1,4 +1,6 @@
 // The charts: curves over the steps, each with a table that says the same.
+// Lines are drawn in the first colours, which stand out from white and from black.
+const [blue, orange, red, green, grey] = ["#4579b4", "#c96f14", "#d94a4c", "#43933a", "#808890"];
 const palette = ["#4e79a7", "#f28e2b", "#b07aa1", "#59a14f", "#2fb7b0", "#e15759", "#d9b82f", "#9c755f", "#9aa5b1", "#6b7280"];
 const charts = [];
 
@@ -24,7 +26,7 @@ function bandLines(label, colour, values) {
 
 function validationPoints(label, values) {
   const data = run.epochs.filter((e) => e[values] !== null).map((e) => ({ x: e.step, y: e[values] }));
-  return line(label, palette[1], data, { pointRadius: 4, pointStyle: "rectRot", borderDash: [4, 3] });
+  return line(label, orange, data, { pointRadius: 4, pointStyle: "rectRot", borderDash: [4, 3] });
 }
 
 const stepAxis = { text: "step", format: (v) => countText(v) };
@@ -85,12 +87,12 @@ function stepTable(head, columns) {
 function lossAndAccuracy() {
   const s = run.steps;
   addChart("loss", "Loss", "Training: of each step, as it came. Validation: at the end of an epoch.",
-    [...bandLines("training", palette[0], s.loss), validationPoints("validation", "validation_loss")],
+    [...bandLines("training", blue, s.loss), validationPoints("validation", "validation_loss")],
     { y: { text: "loss", format: numberText } },
     stepTable(["mean loss", "smallest", "largest"],
       [(i) => numberText(s.loss.mean[i]), (i) => numberText(s.loss.low[i]), (i) => numberText(s.loss.high[i])]));
   addChart("accuracy", "Accuracy", "Training: of each step's samples, before its update.",
-    [...bandLines("training", palette[0], s.accuracy), validationPoints("validation", "validation_accuracy")],
+    [...bandLines("training", blue, s.accuracy), validationPoints("validation", "validation_accuracy")],
     { y: { text: "accuracy", format: (v) => percentText(v), suggestedMin: 0, suggestedMax: 1 } },
     stepTable(["mean accuracy", "smallest", "largest"],
       [(i) => percentText(s.accuracy.mean[i]), (i) => percentText(s.accuracy.low[i]), (i) => percentText(s.accuracy.high[i])]));
@@ -103,11 +105,11 @@ function gap() {
   addChart("gap", "Gap between training and validation",
     "Of each epoch: validation loss minus training loss, training accuracy minus validation accuracy. A gap that grows is " +
     "overfitting. The training values are means over the epoch, while the weights moved.",
-    [line("loss", palette[0], epochs.map((e) => ({ x: e.step, y: difference(e, "loss", 1) })), style),
-      line("accuracy", palette[1], epochs.map((e) => ({ x: e.step, y: difference(e, "accuracy", -1) })), { ...style, yAxisID: "a" })],
+    [line("loss", blue, epochs.map((e) => ({ x: e.step, y: difference(e, "loss", 1) })), style),
+      line("accuracy", orange, epochs.map((e) => ({ x: e.step, y: difference(e, "accuracy", -1) })), { ...style, yAxisID: "a" })],
     { y: { text: "loss", format: numberText }, a: { text: "accuracy", format: (v) => `${numberText(100 * v)} points` } },
     () => table(["epoch", "training loss", "validation loss", "gap", "training accuracy", "validation accuracy", "gap"],
-      epochs.map((e) => [countText(e.epoch + 1), numberText(e.train_loss), numberText(e.validation_loss),
+      epochs.map((e) => [countText(e.epoch), numberText(e.train_loss), numberText(e.validation_loss),
         numberText(difference(e, "loss", 1)), percentText(e.train_accuracy, 2), percentText(e.validation_accuracy, 2),
         `${numberText(100 * difference(e, "accuracy", -1))} points`])));
 }
@@ -117,9 +119,9 @@ function throughput() {
   const share = { yAxisID: "share" };
   addChart("throughput", "Throughput and where the time went",
     "Of each window of the monitor. Evaluations and checkpoints are not part of it. Busy: CPU time of the compute threads.",
-    [line("samples/s", palette[0], points(m.step, m.samples_per_second)),
-      line("waiting for data", palette[5], points(m.step, m.data_wait), share),
-      line("threads busy", palette[3], points(m.step, m.busy), { ...share, borderDash: [4, 3] })],
+    [line("samples/s", blue, points(m.step, m.samples_per_second)),
+      line("waiting for data", red, points(m.step, m.data_wait), share),
+      line("threads busy", green, points(m.step, m.busy), { ...share, borderDash: [4, 3] })],
     { y: { text: "samples/s", format: (v) => countText(Math.round(v)), beginAtZero: true },
       share: { text: "share", format: (v) => percentText(v, 0), min: 0, suggestedMax: 1 } },
     () => table(["up to step", "samples/s", "waiting for data", "computing", "rest", "threads busy"],
@@ -130,8 +132,8 @@ function throughput() {
 function rates() {
   const s = run.steps;
   addChart("lr", "Learning rate and loss scale", "The scale multiplies the loss of a step in fp16; 1: there is none.",
-    [line("learning rate", palette[0], points(s.last, s.lr.mean)),
-      line("loss scale", palette[1], points(s.last, s.scale.mean), { yAxisID: "scale", borderDash: [4, 3] })],
+    [line("learning rate", blue, points(s.last, s.lr.mean)),
+      line("loss scale", orange, points(s.last, s.scale.mean), { yAxisID: "scale", borderDash: [4, 3] })],
     { y: { text: "learning rate", format: numberText, beginAtZero: true },
       scale: { text: "loss scale", format: numberText, beginAtZero: true } },
     stepTable(["learning rate", "loss scale"], [(i) => numberText(s.lr.mean[i]), (i) => numberText(s.scale.mean[i])]));
@@ -147,8 +149,8 @@ function memory() {
     `Areas: between two steps, data and loader included. Highest inside a step: ${bytesText(m.peak)}.`,
     [...used.map((role) => line(role, colour(role), points(m.step, m.roles[role]),
       { fill: "stack", backgroundColor: colour(role) + "aa", borderWidth: 0.5, stack: "roles" })),
-    line("allocated, highest so far", palette[5], points(m.step, m.peak_allocated), { ...flat, stack: "peak", borderDash: [4, 3] }),
-    line("reserved", "#808890", points(m.step, m.reserved), { ...flat, stack: "reserved" })],
+    line("allocated, highest so far", red, points(m.step, m.peak_allocated), { ...flat, stack: "peak", borderDash: [4, 3] }),
+    line("reserved", grey, points(m.step, m.reserved), { ...flat, stack: "reserved" })],
     { y: { text: "bytes", format: bytesText, stacked: true, beginAtZero: true } },
     () => table(["up to step", ...used, "allocated", "reserved", "highest so far"],
       spaced(m.step.length).map((i) => [countText(m.step[i]), ...used.map((role) => bytesText(m.roles[role][i])),
@@ -177,6 +179,7 @@ function followTheme() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", colourCharts);
   for (const event of ["beforeprint", "afterprint"]) {
     addEventListener(event, () => {
+      document.documentElement.classList.toggle("paper", event === "beforeprint");
       charts.forEach(({ chart }) => chart.resize());
       colourCharts();
     });

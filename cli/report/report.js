@@ -24,7 +24,7 @@ function findings() {
     : ["bad", `Ledger: not every sample was used once an epoch with the weight 1/N (${extent}):`]);
   for (const text of check.violations) items.push(["bad", text]);
   for (const text of run.warnings) items.push(["bad", `Warning: ${text}`]);
-  for (const text of [...check.notes, ...run.notes]) items.push(["", `Note: ${text}`]);
+  for (const text of run.notes) items.push(["", `Note: ${text}`]);
   byId("findings").append(element("ul", {}, ...items.map(([className, text]) => element("li", { className }, text))));
 }
 
@@ -56,6 +56,7 @@ function thinning() {
     parts.push(`The monitor has ${countText(run.monitor.count)} records; a point stands for ${run.monitor.group}: rates and ` +
       `shares over them together, the largest of their bytes.`);
   }
+  parts.push("Steps and epochs are counted from 0, as in the ledger. The tables below the charts have the same numbers.");
   byId("thinned").textContent = parts.join(" ");
 }
 
@@ -71,7 +72,9 @@ settings();
 window.limpidReport = () => ({
   charts: charts.map(({ id, chart }) => ({
     id, width: chart.width, height: chart.height, points: chart.data.datasets.map((d) => d.data.length),
-    labels: chart.data.datasets.map((d) => d.label), textColour: chart.options.scales.x.ticks.color,
+    labels: chart.data.datasets.map((d) => d.label), colours: chart.data.datasets.map((d) => d.borderColor),
+    textColour: chart.options.scales.x.ticks.color,
+    tooltip: chart.tooltip.opacity > 0 ? [...chart.tooltip.title, ...chart.tooltip.body.flatMap((part) => part.lines)] : [],
   })),
   at: picture.at, batch: picture.list[picture.at], marked: picture.marked, batches: picture.list.length,
 });

@@ -5,13 +5,16 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <span>
 
 #include <nlohmann/json.hpp>
 
 #include <limpid/base/error.h>
 #include <limpid/base/file.h>
 #include <limpid/base/format.h>
+#include <limpid/data/sampler.h>
 #include <limpid/train/batch_plan.h>
+#include <limpid/train/scaling_policy.h>
 #include <limpid/version.h>
 
 #include "report_assets.h"
@@ -29,7 +32,7 @@ using train::RunLog;
 constexpr std::size_t kMostPoints = 1000;
 constexpr std::size_t kMostBatches = 2000;      // of the picture, evenly spaced
 constexpr std::size_t kMostMarked = 1000;       // and besides them, steps with something to say
-constexpr std::size_t kMostIds = 200'000;       // listed sample ids in the page
+constexpr std::size_t kMostIds = 200'000;       // sample ids in the page
 constexpr std::size_t kMostSentences = 100;     // of violations and notes
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(); }
@@ -170,8 +173,37 @@ std::map<std::int64_t, std::vector<std::string>> marks_of(const RunLog& log, con
   return marks;
 }
 
+// The samples of the steps: listed in the ledger, or those that the seed gives, where their hash is the recorded one. Steps
+// are asked for in their order.
+class SampleIds {
+ public:
+  explicit SampleIds(const train::Ledger& ledger) : ledger_(ledger) {}
+
+  // Empty when nobody knows them.
+  std::span<const std::int64_t> of(const LedgerStep& s) {
+    if (s.epoch != epoch_) {
+      epoch_ = s.epoch;
+      first_ = s.step;
+      const train::LedgerPlan& p = ledger_.plan;
+      plan_ = p.shuffled ? data::BatchPlan(data::RandomSampler(p.samples, p.seed).order(epoch_), p.effective_batch, p.drop_last)
+                         : data::BatchPlan();
+    }
+    if (!s.ids.empty()) return s.ids;
+    const std::int64_t at = s.step - first_;
+    if (at < 0 || at >= plan_.size()) return {};
+    const std::span<const std::int64_t> ids = plan_.indices(at);
+    return train::hash_of(ids) == s.ids_hash ? ids : std::span<const std::int64_t>();
+  }
+
+ private:
+  const train::Ledger& ledger_;
+  std::int64_t epoch_ = -1, first_ = 0;
+  data::BatchPlan plan_;  // of epoch_
+};
+
 // Weights are told as multiples of 1/N.
-Json batch_json(const LedgerStep& s, const std::vector<std::string>* marks, std::size_t& ids_left) {
+Json batch_json(const LedgerStep& s, std::span<const std::int64_t> ids, const std::vector<std::string>* marks,
+                std::size_t& ids_left) {
   const auto n = static_cast<double>(s.samples);
   Json json = {{"step", s.step}, {"epoch", s.epoch}, {"samples", s.samples}, {"count", number(s.count)},
                {"lr", number(s.lr)}, {"scale", number(s.scale)}, {"applied", s.applied},
@@ -181,10 +213,11 @@ Json batch_json(const LedgerStep& s, const std::vector<std::string>* marks, std:
     json["parts"].push_back({m.samples, number(m.weight_min * n), number(m.weight_max * n),
                              number(m.loss_sum / static_cast<double>(std::max<std::int64_t>(m.samples, 1)))});
   }
-  if (!s.ids.empty()) {
-    const bool fits = s.ids.size() <= ids_left;
-    if (fits) ids_left -= s.ids.size();
-    json["ids"] = fits ? Json(s.ids) : Json();
+  if (!ids.empty()) {
+    const bool fits = ids.size() <= ids_left;
+    if (fits) ids_left -= ids.size();
+    json["ids"] = fits ? Json(std::vector<std::int64_t>(ids.begin(), ids.end())) : Json();
+    json["listed"] = !s.ids.empty();
   }
   if (marks) json["marks"] = *marks;
   return json;
@@ -195,8 +228,10 @@ Json batches_json(const RunLog& log, const train::LedgerCheck& check) {
   const auto marks = marks_of(log, check);
   const std::size_t every = std::max<std::size_t>((steps.size() + kMostBatches - 1) / kMostBatches, 1);
   std::size_t marked = 0, left_out = 0, ids_left = kMostIds;
+  SampleIds samples(log.ledger);
   Json list = Json::array();
   for (std::size_t i = 0; i < steps.size(); i++) {
+    const std::span<const std::int64_t> ids = samples.of(steps[i]);
     const auto found = marks.find(steps[i].step);
     const bool has_mark = found != marks.end();
     if (i % every != 0 && (!has_mark || marked == kMostMarked)) {
@@ -204,7 +239,7 @@ Json batches_json(const RunLog& log, const train::LedgerCheck& check) {
       continue;
     }
     marked += has_mark && i % every != 0;
-    list.push_back(batch_json(steps[i], has_mark ? &found->second : nullptr, ids_left));
+    list.push_back(batch_json(steps[i], ids, has_mark ? &found->second : nullptr, ids_left));
   }
   return {{"total", steps.size()}, {"every", every}, {"marked_left_out", left_out}, {"list", std::move(list)}};
 }
@@ -242,6 +277,23 @@ std::vector<std::string> warnings_of(const RunLog& log, const train::LedgerCheck
     out.push_back(concat("batch norm had micro-batches of ", smallest, " samples, fewer than ", train::kSmallBatchNorm,
                          ": its statistics are noisy"));
   }
+  const std::vector<std::string> scaling =
+      train::scaling_policy(log.settings).warnings(log.settings.batch, log.settings.optimizer);
+  out.insert(out.end(), scaling.begin(), scaling.end());
+  return out;
+}
+
+// What is to be known besides, in sentences.
+std::vector<std::string> notes_of(const RunLog& log, const train::EpochPlan& plan, const train::LedgerCheck& check) {
+  std::vector<std::string> out = log.notes;
+  const auto made = static_cast<std::int64_t>(log.steps.size());
+  if (const std::int64_t planned = plan.steps * log.settings.epochs; made < planned) {
+    out.push_back(concat("the run has made ", made, " of ", planned, " steps; limpid train --resume goes on with it"));
+  }
+  if (!log.monitor.empty() && !log.monitor.back().host_to_device) {
+    out.push_back("on the CPU a step has no copies to a device, no gaps between launches and nothing to wait for but its data");
+  }
+  out.insert(out.end(), check.notes.begin(), check.notes.end());
   return out;
 }
 
@@ -259,10 +311,7 @@ Json check_json(const train::LedgerCheck& check) {
           {"steps", check.steps},
           {"samples", check.samples},
           {"whole_epochs", check.whole_epochs},
-          {"violations", sentences(check.violations, [](const train::Violation& v) {
-             return concat(v.rule, v.step >= 0 ? concat(", step ", v.step) : concat(", epoch ", v.epoch), ": ", v.text);
-           })},
-          {"notes", sentences(check.notes, [](const std::string& note) { return note; })}};
+          {"violations", sentences(check.violations, [](const train::Violation& v) { return concat(v.rule, ": ", v.text); })}};
 }
 
 }  // namespace
@@ -272,6 +321,7 @@ std::string report_page(const std::string& title, const RunLog& log) {
   train::MonitorTotals totals;
   for (const train::MonitorRecord& r : log.monitor) totals.add(r);
   const std::int64_t threads = log.monitor.empty() ? 1 : log.monitor.back().threads;
+  const train::EpochPlan plan = epoch_plan(log.ledger);
   const std::optional<train::Diagnosis> diagnosis = train::diagnose(totals, log.settings.workers, threads);
 
   Json json;
@@ -281,9 +331,9 @@ std::string report_page(const std::string& title, const RunLog& log) {
   json["diagnosis"] = diagnosis ? Json::parse(train::to_json(*diagnosis)) : Json();
   json["check"] = check_json(check);
   json["warnings"] = warnings_of(log, check);
-  json["notes"] = log.notes;
-  json["plan"] = Json::parse(train::to_json(epoch_plan(log.ledger)));
-  json["plan"]["text"] = train::to_string(epoch_plan(log.ledger));
+  json["notes"] = sentences(notes_of(log, plan, check), [](const std::string& note) { return note; });
+  json["plan"] = Json::parse(train::to_json(plan));
+  json["plan"]["text"] = train::to_string(plan);
   json["steps"] = steps_json(log.steps);
   json["epochs"] = epochs_json(log.ledger.epochs);
   json["monitor"] = monitor_json(log.monitor);

@@ -6,37 +6,24 @@ Chromium.
           [--images=docs/images]
 """
 
-import argparse
 import json
 import os
 import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from chromium import Chromium  # noqa: E402
+from page import Page, check, run_in_browser  # noqa: E402
 
 CTRL, SHIFT = 2, 8
-failures = []
-passed = 0
 
 
-def check(ok, what):
-    global passed
-    if ok:
-        passed += 1
-    else:
-        failures.append(what)
-        print(f"FAILED: {what}", flush=True)
-
-
-class Page:
+class ViewPage(Page):
     """One page made by the command and opened in the browser."""
 
     def __init__(self, browser, options, name, *arguments):
-        self.browser, self.name = browser, name
-        self.path = os.path.join(options.out, name + ".html")
+        path = os.path.join(options.out, name + ".html")
         done = subprocess.run(
-            [options.limpid, "mem", "view", *arguments, "-o", self.path, "--json"],
+            [options.limpid, "mem", "view", *arguments, "-o", path, "--json"],
             capture_output=True,
             text=True,
             check=False,
@@ -44,9 +31,7 @@ class Page:
         if done.returncode != 0:
             raise RuntimeError(f"limpid mem view {' '.join(arguments)}: code {done.returncode}: {done.stderr}")
         self.made = json.loads(done.stdout.splitlines()[-1])
-        browser.open(self.path)
-        browser.wait_until("document.readyState === 'complete' && window.limpidView && window.limpidView.ready")
-        browser.settle()
+        super().__init__(browser, path, name, "window.limpidView && window.limpidView.ready")
 
     def state(self):
         return self.browser.evaluate("limpidView.state()")
@@ -54,44 +39,6 @@ class Page:
     def settled(self):
         self.browser.settle()
         return self.state()
-
-    def choose(self, selector, value, event="change"):
-        self.browser.evaluate(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.value = {json.dumps(value)};"
-            f" e.dispatchEvent(new Event({json.dumps(event)})); }})()"
-        )
-
-    # What must hold for every page, whatever was done to it.
-    def finish(self):
-        self.browser.settle()
-        for event in self.browser.events:
-            method, params = event["method"], event.get("params", {})
-            if method == "Runtime.exceptionThrown":
-                check(
-                    False,
-                    f"{self.name}: exception {params['exceptionDetails'].get('exception', {}).get('description')}",
-                )
-            elif method == "Runtime.consoleAPICalled":
-                check(
-                    False,
-                    f"{self.name}: console.{params['type']} {params['args']}",
-                )
-            elif method == "Log.entryAdded":
-                check(False, f"{self.name}: log {params['entry']['text']}")
-            elif method == "Network.requestWillBeSent":
-                url = params["request"]["url"]
-                check(
-                    url == "file://" + os.path.abspath(self.path) or url.startswith("data:"),
-                    f"{self.name}: request of {url[:120]}",
-                )
-        check(
-            self.browser.evaluate(
-                "performance.getEntriesByType('resource').filter(e => !e.name.startsWith('data:')).length"
-            )
-            == 0,
-            f"{self.name}: resources were loaded",
-        )
-        self.browser.events.clear()
 
 
 def centre(state, column=0):
@@ -250,24 +197,13 @@ def use_colours_and_themes(page, options):
     check(browser.evaluate(picture) != plain, "a search dims the rest")
     page.choose("#find", "", "input")
 
-    contrast = """(() => {
-      const luminance = (text) => {
-        const linear = (v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
-        const [r, g, b] = text.match(/[\\d.]+/g).map((v) => linear(v / 255));
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-      const paper = luminance(getComputedStyle(document.body).backgroundColor);
-      const inks = ['body', '#status', 'h3', 'th', 'dt', 'td', 'button'].map((q) => document.querySelector(q));
-      return Math.min(...inks.map((e) => luminance(getComputedStyle(e).color)).map((ink) =>
-        (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05))); })()"""
     pictures = set()
     for scheme in ("dark", "light"):
         browser.colour_scheme(scheme)
         check(page.settled()["theme"] == scheme, f"the page follows the system to {scheme}")
         pictures.add(browser.evaluate(picture))
-        check(
-            browser.evaluate(contrast) >= 4.5,
-            f"text is readable in {scheme}: contrast {browser.evaluate(contrast):.1f}",
-        )
+        contrast = page.contrast("body", "#status", "h3", "th", "dt", "td", "button")
+        check(contrast >= 4.5, f"text is readable in {scheme}: contrast {contrast:.1f}")
         browser.screenshot(os.path.join(options.out, f"{page.name}_{scheme}.png"))
         if options.images:
             mark = browser.evaluate("limpidView.landmark(0, 'relu2')")
@@ -278,11 +214,7 @@ def use_colours_and_themes(page, options):
     check(len(pictures) == 2, "the map has the theme's colours")
     page.choose("#theme", "dark")
     check(page.settled()["theme"] == "dark", "the switch overrides the system")
-    pdf = os.path.join(options.out, "print.pdf")
-    browser.pdf(pdf)
-    with open(pdf, "rb") as file:
-        content = file.read()
-    check(content.startswith(b"%PDF") and len(content) > 20000, "the page prints")
+    page.pdf(os.path.join(options.out, "print.pdf"))
     check(page.settled()["theme"] == "dark", "the theme comes back after printing")
     browser.evaluate("window.dispatchEvent(new Event('beforeprint'))")
     check(page.settled()["theme"] == "light", "paper is light")
@@ -378,58 +310,39 @@ def measure(page):
     check(span(page.settled()) <= s["events"], "the view is sane after all that")
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    for name in ("browser", "limpid", "traces", "out"):
-        parser.add_argument("--" + name, required=True)
-    parser.add_argument("--images", default="", help="also write the pictures of the documentation there")
-    options = parser.parse_args()
-    if not os.access(options.browser, os.X_OK):
-        print(
-            f"FAILED: no Chromium ({options.browser or 'not found'}): install the package chromium, configure again",
-            flush=True,
-        )
-        return 1
-    os.makedirs(options.out, exist_ok=True)
+def use(browser, options):
     subprocess.run([options.traces, options.out], check=True)
     trace = lambda name: os.path.join(options.out, name + ".trace")
     with open(trace("empty"), "w", encoding="utf-8") as file:
         file.write('{"format": "limpid-trace/1"}\n{"e": "end", "records": 0}\n')
 
-    browser = Chromium(options.browser)
-    try:
-        browser.colour_scheme("light")
-        page = Page(browser, options, "train", trace("train"), "--title", "lenet-bn: six steps and an evaluation")
-        use_colours_and_themes(page, options)
-        use_the_map(page)
-        page.finish()
-        page = Page(browser, options, "two", trace("train"), "--policy", "native,expandable")
-        if options.images:
-            browser.screenshot(os.path.join(options.images, "mem_view_policies.png"))
-        use_two(page)
-        page.finish()
-        page = Page(browser, options, "two_traces", trace("train"), trace("names"), "--capacity", "none")
-        check(len(page.state()["columns"]) == 2, "two traces stand side by side")
-        page.finish()
-        page = Page(browser, options, "names", trace("names"))
-        use_names(page)
-        page.finish()
-        page = Page(browser, options, "failure", trace("train"), "--capacity", "64MiB")
-        use_failure(page)
-        page.finish()
-        page = Page(browser, options, "empty", trace("empty"))
-        check(page.state()["columns"][0]["events"] == 0, "an empty trace has a page")
-        for key in ("ArrowRight", "p", "o", "0", "+"):
-            browser.key(key)
-        page.finish()
-        page = Page(browser, options, "million", trace("million"))
-        measure(page)
-        page.finish()
-    finally:
-        browser.close()
-    print(f"{passed} passed, {len(failures)} failed")
-    return 1 if failures else 0
+    page = ViewPage(browser, options, "train", trace("train"), "--title", "lenet-bn: six steps and an evaluation")
+    use_colours_and_themes(page, options)
+    use_the_map(page)
+    page.finish()
+    page = ViewPage(browser, options, "two", trace("train"), "--policy", "native,expandable")
+    if options.images:
+        browser.screenshot(os.path.join(options.images, "mem_view_policies.png"))
+    use_two(page)
+    page.finish()
+    page = ViewPage(browser, options, "two_traces", trace("train"), trace("names"), "--capacity", "none")
+    check(len(page.state()["columns"]) == 2, "two traces stand side by side")
+    page.finish()
+    page = ViewPage(browser, options, "names", trace("names"))
+    use_names(page)
+    page.finish()
+    page = ViewPage(browser, options, "failure", trace("train"), "--capacity", "64MiB")
+    use_failure(page)
+    page.finish()
+    page = ViewPage(browser, options, "empty", trace("empty"))
+    check(page.state()["columns"][0]["events"] == 0, "an empty trace has a page")
+    for key in ("ArrowRight", "p", "o", "0", "+"):
+        browser.key(key)
+    page.finish()
+    page = ViewPage(browser, options, "million", trace("million"))
+    measure(page)
+    page.finish()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_in_browser(("limpid", "traces"), use))
