@@ -388,6 +388,10 @@ int run(TrainOptions& o) {
       progress.warning(concat("there is no report of the run: ", error.what()));
     }
   }
+  if (result.reserved && result.device_calls > 0) {
+    progress.warning(concat("the reserve plan did not suffice: the steps made ", result.device_calls,
+                            " device calls; it is of other steps than those of this run, or of another size"));
+  }
   if (!result.trace_problem.empty()) {  // the run itself is whole
     progress.warning(concat("the memory trace ends early, at its last whole chunk: ", result.trace_problem));
   }

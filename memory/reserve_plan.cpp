@@ -69,8 +69,10 @@ class Pass {
 std::uint64_t first_of_steps(const TraceLog& log) {
   std::uint64_t first = std::min<std::uint64_t>(log.info.preexisting, log.records.size());
   for (std::uint64_t i = first; i < log.records.size(); i++) {
-    if (log.records[i].phase == Phase::forward) break;
-    if (log.records[i].kind == TraceKind::empty_cache) first = i + 1;
+    const TraceRecord& r = log.records[i];
+    if (r.phase == Phase::forward) break;
+    const bool lasting = r.kind == TraceKind::alloc && (r.role == Role::param || r.role == Role::optimizer);
+    if (lasting || r.kind == TraceKind::empty_cache) first = i + 1;
   }
   return first;
 }
@@ -87,6 +89,7 @@ ReservePlanResult reserve_plan(Allocator& allocator, const TraceLog& log, std::u
   ReservePlanResult out;
   out.operations = script.ops.size();
   out.peak_live = script.peak_live;
+  out.live_before = allocator.ledger().live_total;
   out.reserved_before = allocator.ledger().reserved;
   out.segments_before = static_cast<std::int64_t>(allocator.snapshot().size());
   bool at_rest = false;
@@ -118,7 +121,8 @@ std::string to_string(const ReservePlanResult& r) {
   return "reserved " + format_bytes(r.reserved_after - std::min(r.reserved_before, r.reserved_after)) + " in " +
          format_count(r.segments_after - r.segments_before) + " segments for a run of " +
          format_count(static_cast<std::int64_t>(r.operations)) + " operations with at most " +
-         format_bytes(r.peak_live) + " live; " + format_count(static_cast<std::int64_t>(r.passes.size())) +
+         format_bytes(r.peak_live) + " live, besides " + format_bytes(r.live_before) + " live in " +
+         format_bytes(r.reserved_before) + " before; " + format_count(static_cast<std::int64_t>(r.passes.size())) +
          " passes, the last without a device call";
 }
 
@@ -129,6 +133,7 @@ std::string to_json(const ReservePlanResult& r) {
     passes.push_back({{"device_calls", pass.device_calls}, {"reserved", pass.reserved}});
   }
   return Json{{"operations", r.operations},           {"peak_live", r.peak_live},
+              {"live_before", r.live_before},
               {"reserved_before", r.reserved_before}, {"reserved_after", r.reserved_after},
               {"segments_before", r.segments_before}, {"segments_after", r.segments_after},
               {"passes", std::move(passes)}}

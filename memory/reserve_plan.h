@@ -21,6 +21,7 @@ struct ReservePlanResult {
   };
   std::uint64_t operations = 0;  // of a pass
   std::uint64_t peak_live = 0;   // requested bytes of a pass, without what was live before
+  std::uint64_t live_before = 0;
   std::uint64_t reserved_before = 0, reserved_after = 0;
   std::int64_t segments_before = 0, segments_after = 0;  // runs of mapped pages count as segments
   std::vector<Pass> passes;                              // the last one made no call
@@ -33,8 +34,9 @@ struct ReservePlanResult {
 // under a tight capacity every pass gives back and asks again); all it allocated is freed then.
 ReservePlanResult reserve_plan(Allocator& allocator, const TraceLog& log, std::uint64_t first = 0, int max_passes = 16);
 
-// Where the steps begin in the trace of a training run: behind what was there before the recording and behind the last
-// time the cache was emptied before the first forward pass, that is, behind the making of the model.
+// Where the steps begin in the trace of a training run: behind what was there before the recording, and behind the last
+// parameter, the last state of the optimizer and the last time the cache was emptied before the first forward pass, that is, behind the making of the model and the optimizer:
+// whoever reserves has both already.
 std::uint64_t first_of_steps(const TraceLog& log);
 
 std::string to_string(const ReservePlanResult& result);  // one line for people

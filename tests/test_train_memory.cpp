@@ -124,6 +124,36 @@ TEST_CASE("--reserve-plan: no device call from the first step on") {
   }
 }
 
+TEST_CASE("--reserve-plan: a trace of another model is refused, one of smaller steps is told") {
+  TempFolder folder;
+  const std::string plain = folder / "plain", small = folder / "small";
+  REQUIRE(limpid_command(small_run({"--out", plain})).code == 0);
+  REQUIRE(limpid_command(small_run({"--micro-batch", "2", "--out", small})).code == 0);
+  const CommandResult other = limpid_command({"train", "--data", "synthetic", "--input", "3x16x16", "--classes", "4", "--limit", "72",
+                                              "--model", "lenet", "--quiet", "--reserve-plan", plain});
+  CHECK(other.code == 2);
+  CHECK_MESSAGE(contains(other.err, "is the trace of another model: its parameters have "), other.err);
+  CHECK(limpid_command(small_run({"--reserve-plan", plain})).err.find("did not suffice") == std::string::npos);
+  const CommandResult less = limpid_command(small_run({"--reserve-plan", small}));
+  CHECK(less.code == 0);
+  const std::string calls = std::to_string(less.json()["device_calls"].get<int>());
+  CHECK(calls != "0");
+  CHECK_MESSAGE(contains(less.err, "the reserve plan did not suffice: the steps made " + calls + " device calls"), less.err);
+}
+
+TEST_CASE("--reserve-plan takes nothing twice: the optimizer's state is there already") {
+  auto run = [](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"train", "--data", "synthetic", "--input", "1x28x28", "--limit", "300", "--model",
+                                      "lenet", "--epochs", "1", "--workers", "1", "--quiet", "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    return limpid_command(words).json();
+  };
+  const Json plain = run({}), planned = run({"--reserve-plan", "dry"});
+  const Json& plan = planned["reserve_plan"];
+  CHECK(plan["live_before"] > plan["reserved_before"].get<std::uint64_t>() / 4);
+  CHECK(planned["peak_reserved_bytes"] <= plain["peak_reserved_bytes"]);
+}
+
 TEST_CASE("--workspace-cap, --huge-pages off and a cap that is too small") {
   TempFolder folder;
   const std::string out = folder / "run";

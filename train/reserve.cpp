@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <system_error>
+#include <unordered_map>
 
 #include <limpid/memory/policies.h>
+#include <limpid/memory/reserve_plan.h>
 #include <limpid/memory/trace_import.h>
 #include <limpid/tensor/dry.h>
 #include <limpid/train/rehearsal.h>
@@ -32,6 +35,28 @@ memory::TraceLog rehearsal_trace(const TrainSettings& settings, const TrainParts
 
 }  // namespace
 
+namespace {
+
+// Live bytes of parameters and buffers where the steps begin; nothing when the trace does not know them all.
+std::optional<std::uint64_t> parameter_bytes(const memory::TraceLog& log) {
+  if (log.info.preexisting > 0) return std::nullopt;
+  std::unordered_map<std::uint64_t, std::uint64_t> live;
+  const std::uint64_t first = memory::first_of_steps(log);
+  for (std::uint64_t i = 0; i < first; i++) {
+    const memory::TraceRecord& r = log.records[i];
+    if ((r.kind == memory::TraceKind::alloc || r.kind == memory::TraceKind::role) && r.role == memory::Role::param) {
+      live[r.id] = r.bytes;
+    } else if (r.kind == memory::TraceKind::free || r.kind == memory::TraceKind::role) {
+      live.erase(r.id);
+    }
+  }
+  std::uint64_t sum = 0;
+  for (const auto& [id, bytes] : live) sum += bytes;
+  return sum > 0 ? std::optional(sum) : std::nullopt;
+}
+
+}  // namespace
+
 memory::TraceLog reserve_trace(const TrainSettings& settings, const TrainParts& parts) {
   if (settings.reserve_plan == "dry") return rehearsal_trace(settings, parts);
   std::error_code ignored;
@@ -43,6 +68,10 @@ memory::TraceLog reserve_trace(const TrainSettings& settings, const TrainParts& 
   const bool allocates = std::any_of(log.records.begin(), log.records.end(),
                                      [](const auto& r) { return r.kind == memory::TraceKind::alloc; });
   LIMPID_CHECK(allocates, DataError, "[reserve_plan] ", file, " holds no allocation: ", log.records.size(), " records");
+  const std::optional<std::uint64_t> recorded = parameter_bytes(log);
+  const std::uint64_t own = memory::host_allocator().ledger().role(memory::Role::param);
+  LIMPID_CHECK(!recorded || *recorded == own, ArgumentError, "[reserve_plan] ", file, " is the trace of another model: its parameters have ",
+               recorded.value_or(0), " bytes, those of this run ", own);
   return log;
 }
 
