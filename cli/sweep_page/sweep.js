@@ -1,13 +1,11 @@
 // The page of a sweep: findings, tables, charts over the batch size. `run` is what the command found.
 const batchText = (v) => countText(v);
 const batchesOf = (found) => (found ? found.rows.map((r) => r.batch) : []);
+const batches = [...new Set([...batchesOf(run.sweep), ...batchesOf(run.learning)])].sort((a, b) => a - b);
 // Ticks at the batches themselves.
 const batchAxis = {
-  text: "batch", format: batchText, type: "logarithmic",
-  afterBuildTicks: (axis) => {
-    const sizes = [...new Set([...batchesOf(run.sweep), ...batchesOf(run.learning)])].sort((a, b) => a - b);
-    axis.ticks = sizes.map((value) => ({ value }));
-  },
+  text: "batch", format: batchText, type: "logarithmic", min: batches[0] / 1.1, max: 1.1 * batches[batches.length - 1],
+  afterBuildTicks: (axis) => { axis.ticks = batches.map((value) => ({ value })); },
 };
 const milliseconds = (s, digits = 3) => `${(1e3 * s).toFixed(digits)} ms`;
 const pick = (i) => palette[i % palette.length];
@@ -46,38 +44,38 @@ function sweepTable(sweep) {
 }
 
 function sweepCharts(sweep) {
-  const rows = sweep.rows.filter((r) => r.fits), batches = rows.map((r) => r.batch);
+  const rows = sweep.rows.filter((r) => r.fits), sizes = rows.map((r) => r.batch);
   const column = (get) => rows.map(get);
   if (rows.length > 0) {
     const best = Math.max(...column((r) => r.samples_per_second));
     const knee = rows.filter((r) => r.batch === sweep.knee);
     addChart("throughput", "Throughput",
       `Band: quartiles. The knee is the smallest batch with ${percentText(sweep.knee_share, 0)} of the best samples/s.`,
-      [...banded("samples/s", palette[0], batches, column((r) => r.samples_per_second), column((r) => r.batch / r.step_seconds_high),
+      [...banded("samples/s", palette[0], sizes, column((r) => r.samples_per_second), column((r) => r.batch / r.step_seconds_high),
         column((r) => r.batch / r.step_seconds_low)),
       line(`${percentText(sweep.knee_share, 0)} of the best`, "#808890",
-        [{ x: batches[0], y: sweep.knee_share * best }, { x: batches[batches.length - 1], y: sweep.knee_share * best }], { borderDash: [4, 3] }),
+        [{ x: sizes[0], y: sweep.knee_share * best }, { x: sizes[sizes.length - 1], y: sweep.knee_share * best }], { borderDash: [4, 3] }),
       line("knee", palette[5], knee.map((r) => ({ x: r.batch, y: r.samples_per_second })), { pointRadius: 7, pointStyle: "rectRot", showLine: false })],
       { y: { text: "samples/s", format: (v) => countText(Math.round(v)), beginAtZero: true } },
       () => table(["batch", "samples/s"], rows.map((r) => [countText(r.batch), countText(Math.round(r.samples_per_second))])), batchAxis);
     addChart("time", "Time of a step and of a sample", "Medians; band: quartiles of the step.",
-      [...banded("step", palette[0], batches, column((r) => r.step_seconds), column((r) => r.step_seconds_low), column((r) => r.step_seconds_high)),
-        line("a sample", palette[1], points(batches, column((r) => r.seconds_per_sample)), { yAxisID: "s", pointRadius: 3 })],
+      [...banded("step", palette[0], sizes, column((r) => r.step_seconds), column((r) => r.step_seconds_low), column((r) => r.step_seconds_high)),
+        line("a sample", palette[1], points(sizes, column((r) => r.seconds_per_sample)), { yAxisID: "s", pointRadius: 3 })],
       { y: { text: "step", format: (v) => milliseconds(v, 1), beginAtZero: true },
         s: { text: "a sample", format: (v) => milliseconds(v), beginAtZero: true } },
       () => table(["batch", "step", "a sample"], rows.map((r) => [countText(r.batch), milliseconds(r.step_seconds), milliseconds(r.seconds_per_sample, 4)])),
       batchAxis);
     addChart("busy", "Busy threads", "CPU time of the compute threads over time x threads; waiting threads spin for a moment and count as busy.",
-      [line("busy", palette[3], points(batches, column((r) => r.busy)), { pointRadius: 3 })],
+      [line("busy", palette[3], points(sizes, column((r) => r.busy)), { pointRadius: 3 })],
       { y: { text: "busy", format: (v) => percentText(v, 0), min: 0, suggestedMax: 1 } },
       () => table(["batch", "busy"], rows.map((r) => [countText(r.batch), percentText(r.busy)])), batchAxis);
   }
   const all = sweep.rows.map((r) => r.batch), dash = { borderDash: [4, 3], pointRadius: 2 };
   addChart("memory", "Peak memory, measured and predicted", "Predicted by a dry run; dots: measured. A batch that does not fit has a prediction only.",
     [line("allocated, predicted", palette[0], points(all, sweep.rows.map((r) => r.predicted_allocated_bytes)), dash),
-      line("allocated, measured", palette[0], points(batches, column((r) => r.peak_allocated_bytes)), { showLine: false, pointRadius: 4 }),
+      line("allocated, measured", palette[0], points(sizes, column((r) => r.peak_allocated_bytes)), { showLine: false, pointRadius: 4 }),
       line("reserved, predicted", palette[1], points(all, sweep.rows.map((r) => r.predicted_reserved_bytes)), dash),
-      line("reserved, measured", palette[1], points(batches, column((r) => r.peak_reserved_bytes)), { showLine: false, pointRadius: 4 })],
+      line("reserved, measured", palette[1], points(sizes, column((r) => r.peak_reserved_bytes)), { showLine: false, pointRadius: 4 })],
     { y: { text: "bytes", format: bytesText, beginAtZero: true } },
     () => table(["batch", "allocated, predicted", "allocated", "reserved, predicted", "reserved"], sweep.rows.map((r) => [countText(r.batch),
       bytesText(r.predicted_allocated_bytes), r.fits ? bytesText(r.peak_allocated_bytes) : "–", bytesText(r.predicted_reserved_bytes),
@@ -151,16 +149,19 @@ function learningCharts(learning) {
 
 // ---- single operations
 function labExperiment(e, i) {
-  const title = `${e.op}, ${e.shape}`, sizes = e.rows.map((r) => r.size);
+  const title = `${e.op}, ${e.shape}`, places = e.rows.map((r, at) => at);
+  // Bands of noisy rows may reach far beyond.
+  const most = 1.15 * Math.max(...e.rows.map((r) => Math.max(r.measured_ratio, r.predicted_ratio)));
   const head = ["size", "a call", "against", "predicted", "measured", "± noise", "verdict"];
   const rows = e.rows.map((r) => [countText(r.size), milliseconds(r.seconds, 4), countText(r.reference), r.predicted_ratio.toFixed(3),
     r.measured_ratio.toFixed(3), r.noise.toFixed(3), r.verdict]);
   addTable(`${title}; cost per ${e.unit}`, head, rows);
   addChart(`lab-${i}`, title, `Cost per ${e.unit} against the nearest multiple of 16. Band: quartiles of the measured ratios.`,
-    [line("predicted", palette[1], points(sizes, e.rows.map((r) => r.predicted_ratio)), { pointRadius: 5, pointStyle: "rectRot", borderDash: [4, 3] }),
-      ...banded("measured", palette[0], sizes, e.rows.map((r) => r.measured_ratio), e.rows.map((r) => r.measured_ratio_low),
+    [line("predicted", palette[1], points(places, e.rows.map((r) => r.predicted_ratio)), { pointRadius: 5, pointStyle: "rectRot", borderDash: [4, 3] }),
+      ...banded("measured", palette[0], places, e.rows.map((r) => r.measured_ratio), e.rows.map((r) => r.measured_ratio_low),
         e.rows.map((r) => r.measured_ratio_high))],
-    { y: { text: "cost ratio", format: numberText } }, () => table(head, rows), { text: "size", format: batchText });
+    { y: { text: "cost ratio", format: (v) => v.toFixed(2), min: 0, max: most } }, () => table(head, rows),
+    { text: "size", format: (at) => (e.rows[at] ? countText(e.rows[at].size) : ""), ticks: { stepSize: 1, callback: (at) => (e.rows[at] ? countText(e.rows[at].size) : "") } });
 }
 
 // ---- the page
