@@ -40,7 +40,7 @@ class Page:
     def __init__(self, browser, path, name, ready):
         self.browser, self.path, self.name = browser, path, name
         browser.open(path)
-        browser.wait_until(f"document.readyState === 'complete' && ({ready})")
+        browser.wait_until(f"document.readyState === 'complete' && Boolean({ready})")
         browser.settle()
 
     def choose(self, selector, value, event="change"):
