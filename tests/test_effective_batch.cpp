@@ -299,7 +299,7 @@ TEST_CASE("a step that fails at any allocation leaves everything as it was, and 
     optim::Adam optimizer(p.model->parameters(), {.lr = 0.01});
     auto load = [&](const Ids& ids, std::int64_t) { return batch_of(p, ids); };
     auto whole_step = [&](Step& step, std::int64_t number, std::int64_t micro) {
-      step.begin(number, 8);
+      step.begin(number, 8, data::micro_batch_sizes(8, micro));
       for (std::int64_t at = 0; at < 8; at += micro) step.add(batch_of(p, at, micro));
       return step.finish();
     };

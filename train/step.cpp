@@ -112,14 +112,17 @@ void Step::open() {
   outcome_ = StepOutcome{};
   outcome_.retries = std::move(retries);
   done_ = largest_piece_ = 0;
-  if (options_.adjust_momentum && !batches_.empty()) {
-    std::size_t pieces = 0;
-    for (std::int64_t batch : batches_) pieces += cut(batch).size();
-    for (nn::BatchNorm* layer : norms_) layer->set_micro_batches(static_cast<std::int64_t>(pieces));
-  }
+  adjust_momentum();
   const memory::Stats stats = pool_stats(model_);
   released_segments_ = stats.get(memory::Metric::segment).freed;
   released_bytes_ = stats.get(memory::Metric::reserved_bytes).freed;
+}
+
+void Step::adjust_momentum() {
+  if (!options_.adjust_momentum || batches_.empty()) return;
+  std::size_t pieces = 0;
+  for (std::int64_t batch : batches_) pieces += cut(batch).size();
+  for (nn::BatchNorm* layer : norms_) layer->set_micro_batches(static_cast<std::int64_t>(pieces));
 }
 
 void Step::undo() {
@@ -228,6 +231,7 @@ bool Step::prepare_retry(const memory::OutOfMemoryError& error) {
   undo();
   if (!options_.retry || options_.quantum > 0 || retry.micro_batch <= 1) return false;
   limit_ = retry.next_micro_batch;
+  adjust_momentum();
   outcome_.retries.push_back(std::move(retry));
   return true;
 }

@@ -106,7 +106,8 @@ class Step {
   void compute_piece(const Tensor& x, const Tensor& y);
   // Loss and logits of the piece that begins with sample `first` of the step.
   std::pair<Tensor, Tensor> forward(const Tensor& x, const Tensor& y, std::size_t index, std::int64_t first);
-  void open();  // the state that an attempt starts from
+  void open();             // the state that an attempt starts from
+  void adjust_momentum();  // to the pieces to come
   void undo();
   // After a failure: undone; true when a smaller micro-batch can be tried, which is then set.
   bool prepare_retry(const memory::OutOfMemoryError& error);
