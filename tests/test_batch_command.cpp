@@ -78,8 +78,9 @@ TEST_CASE("a run in micro-batches says how it cuts, and its ledger passes the ch
   const CommandResult diff = limpid_command({"diff", run, other, "--json"});
   CHECK(diff.code == 1);
   CHECK(diff.json()["settings"][0] == "lr: 0.001, now 0.002");
-  CHECK(diff.json()["differences"][0]["field"] == "lr");
-  CHECK(diff.json()["differences"][0]["number"] == 0);
+  CHECK(diff.json()["differences"][0]["field"] == "lr_policy");  // the plan's line, which names the rate
+  CHECK(diff.json()["differences"][1]["field"] == "lr");
+  CHECK(diff.json()["differences"][1]["number"] == 0);
 }
 
 TEST_CASE("a tail of one sample under batch norm is warned of before the training") {
