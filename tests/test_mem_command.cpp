@@ -256,7 +256,7 @@ TEST_CASE("a disk that is full for the trace: a warning, whole chunks, and the t
   const CommandResult read = limpid_command({"mem", "summary", folder / "cut", "--json"});
   CHECK(read.code == 0);
   CHECK(contains(read.err, "the writer did not close the file"));
-  CHECK(read.json()["records"] > 1000);
+  CHECK(read.json()["records"] > 0);
   CHECK(read.json()["cut"] == true);
 }
 

@@ -4,6 +4,7 @@
 
 #include <limpid/base/error.h>
 #include <limpid/base/format.h>
+#include <limpid/tensor/workspace_cap.h>
 
 namespace limpid::train {
 namespace {
@@ -32,6 +33,7 @@ BatchNormAdvice batch_norm_advice(const TrainSettings& s, nn::Module& model, con
     batches.insert(batches.end(), pieces.begin(), pieces.end());
   }
   BatchNormAdvice advice;
+  const WorkspaceCapScope workspace(s.workspace_cap);  // holds for this run of the model too
   const std::vector<BatchNormFinding> findings = lint_batch_norm(model, batches, input);
   if (!findings.empty()) {
     const BatchNormFinding& worst = *std::min_element(findings.begin(), findings.end(),
