@@ -4,6 +4,7 @@ one of them: no error, nothing logged, nothing requested but the file itself."""
 import argparse
 import json
 import os
+from urllib.parse import unquote
 
 from chromium import Chromium
 
@@ -75,7 +76,7 @@ class Page:
             elif method == "Network.requestWillBeSent":
                 url = params["request"]["url"]
                 check(
-                    url == "file://" + os.path.abspath(self.path) or url.startswith("data:"),
+                    unquote(url) == "file://" + os.path.abspath(self.path) or url.startswith("data:"),
                     f"{self.name}: request of {url[:120]}",
                 )
         check(

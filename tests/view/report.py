@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from page import Page, check, run_in_browser  # noqa: E402
 
 SMALL = (
-    "--data synthetic --input 3x12x12 --classes 4 --model lenet-bn --seed 3 --threads 1 --workers 1 --trace off --quiet"
+    "--data synthetic --input 3x12x12 --classes 4 --seed 3 --threads 1 --workers 1 --trace off --quiet"
 )
 
 
@@ -254,9 +254,9 @@ def use_themes(page, options):
 
 
 def full(browser, options):
-    # Three micro-batches of 12 and a tail of 26; in fp16 the first steps are skipped until the loss scale fits.
-    run = Run(options, "full", f"{SMALL} --limit 240 --epochs 4 --val-fraction 0.1 --effective-batch 36 --micro-batch 12 --amp fp16 "
-                               "--monitor 3 --ledger-ids --schedule cosine --lr 3").train()
+    # Three micro-batches of 12 and a tail of 26; at this rate fp16 overflows twice and steps are skipped.
+    run = Run(options, "full", f"{SMALL} --model lenet-bn --limit 240 --epochs 4 --val-fraction 0.1 --effective-batch 36 --micro-batch 12 --amp fp16 "
+                               "--monitor 3 --ledger-ids --schedule cosine --optimizer sgd --lr 0.3").train()
     check(os.path.exists(os.path.join(run.folder, "report.html")), "train writes the report at its end")
     page = Report(browser, run)
     check("every sample was used once an epoch" in page.text("#findings"), "the ledger's check is on the page")
@@ -270,7 +270,7 @@ def full(browser, options):
 
 
 def plain(browser, options):
-    run = Run(options, "one_step", f"{SMALL} --limit 40 --epochs 1 --val-fraction 0 --batch 64 --monitor 0").train()
+    run = Run(options, "one_step", f"{SMALL} --model lenet-bn --limit 40 --epochs 1 --val-fraction 0 --batch 64 --monitor 0").train()
     page = Report(browser, run)
     check(list(page.charts) == ["loss", "accuracy", "lr"], f"one step, no monitor, no validation: {list(page.charts)}")
     check(page.charts["loss"]["points"] == [1, 0] and len(page.rows("loss")) == 1, "one point, one row")
@@ -283,7 +283,7 @@ def plain(browser, options):
 
 
 def killed(browser, options):
-    run = Run(options, "killed", f"{SMALL} --limit 200 --epochs 40 --val-fraction 0 --batch 20 --monitor 4 --checkpoint-every 3")
+    run = Run(options, "killed", f"{SMALL} --model lenet-bn --limit 200 --epochs 40 --val-fraction 0 --batch 20 --monitor 4 --checkpoint-every 3")
     run.kill_after(25)
     check(not os.path.exists(os.path.join(run.folder, "report.html")), "a killed run has written no report")
     page = Report(browser, run)
@@ -310,14 +310,14 @@ def long(browser, options):
 
 
 def diverged(browser, options):
-    run = Run(options, "diverged", f"{SMALL} --limit 60 --epochs 2 --val-fraction 0.2 --batch 12 --monitor 1 --lr 1e30 --optimizer sgd").train()
+    run = Run(options, "diverged", f"{SMALL} --model lenet-bn --limit 60 --epochs 2 --val-fraction 0.2 --batch 12 --monitor 1 --lr 1e30 --optimizer sgd").train()
     page = Report(browser, run)
     check("the training has diverged" in page.text("#findings"), "a loss that is no number is a warning")
     page.finish()
 
 
 def names(browser, options):
-    run = Run(options, "a<b>&\"'</script>".replace("/", ""), f"{SMALL} --limit 40 --epochs 1 --batch 20").train()
+    run = Run(options, "a<b>&\"'</script>".replace("/", ""), f"{SMALL} --model lenet-bn --limit 40 --epochs 1 --batch 20").train()
     page = Report(browser, run)
     check(page.text("h1") == os.path.basename(run.folder), "a name comes out as text")
     check(browser.evaluate("document.scripts.length") == 3, "no name became a script")
