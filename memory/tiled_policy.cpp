@@ -101,11 +101,15 @@ void TiledPolicy::check_place(std::uint64_t id, std::uint64_t end) const {
 
 Block* TiledPolicy::reserve_segment(PoolKind kind, StreamId stream, std::size_t bytes) {
   if (!within_limit(bytes)) return nullptr;
-  check_place(books_.next_segment, bytes);
+  check_place(books_.next_segment, 0);
   Block* block = new_block();
   void* base = nullptr;
   try {
     base = device_.reserve(bytes);
+    if (base && bytes >= kMostBytes) {  // asked first: what no device holds is out of memory
+      device_.release(base, bytes);
+      check_place(books_.next_segment, bytes);
+    }
   } catch (...) {
     delete_block(block);
     throw;

@@ -20,7 +20,7 @@ CTRL, SHIFT = 2, 8
 class ViewPage(Page):
     """One page made by the command and opened in the browser."""
 
-    def __init__(self, browser, options, name, *arguments):
+    def __init__(self, browser, options, name, *arguments, code=0):
         path = os.path.join(options.out, name + ".html")
         done = subprocess.run(
             [options.limpid, "mem", "view", *arguments, "-o", path, "--json"],
@@ -28,7 +28,7 @@ class ViewPage(Page):
             text=True,
             check=False,
         )
-        if done.returncode != 0:
+        if done.returncode != code:
             raise RuntimeError(f"limpid mem view {' '.join(arguments)}: code {done.returncode}: {done.stderr}")
         self.made = json.loads(done.stdout.splitlines()[-1])
         super().__init__(browser, path, name, "window.limpidView && window.limpidView.ready")
@@ -331,7 +331,7 @@ def use(browser, options):
     page = ViewPage(browser, options, "names", trace("names"))
     use_names(page)
     page.finish()
-    page = ViewPage(browser, options, "failure", trace("train"), "--capacity", "64MiB")
+    page = ViewPage(browser, options, "failure", trace("train"), "--capacity", "64MiB", code=3)
     use_failure(page)
     page.finish()
     page = ViewPage(browser, options, "empty", trace("empty"))
