@@ -330,6 +330,7 @@ def picture(browser, options):
     page = Report(browser, run)
     page.choose("#step", "20", "input")
     browser.evaluate("document.activeElement.blur()")
+    browser.evaluate("document.getElementById('settings').parentElement.remove()")  # long, and of no interest in a picture
     browser.settle()
     browser.screenshot(os.path.join(options.images, "report.png"), full=True)
     page.finish()
