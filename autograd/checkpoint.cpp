@@ -9,16 +9,6 @@ namespace {
 
 thread_local bool recomputing = false;
 
-// Puts a kept random state in place for one recomputation.
-class RandomReplay {
- public:
-  explicit RandomReplay(const RandomState& state) : former_(random_state()) { random_state() = state; }
-  ~RandomReplay() { random_state() = former_; }
-
- private:
-  RandomState former_;
-};
-
 class Recomputing {
  public:
   Recomputing() : former_(recomputing) { recomputing = true; }
@@ -44,7 +34,7 @@ class CheckpointNode final : public Node {
     }
     Tensor output;
     {
-      RandomReplay replay(random_);
+      RandomStateScope replay(random_);
       Autocast precision(autocast_);
       Recomputing flag;
       GradModeGuard record(true);

@@ -33,7 +33,6 @@ Progress::~Progress() { clear(); }
 
 void Progress::on_plan(const train::EpochPlan& plan) {
   message("epoch  " + train::to_string(plan));
-  for (const std::string& text : plan.warnings) warning(text);
 }
 
 void Progress::on_skip(const train::StepRecord& r, const std::string& what) {

@@ -34,7 +34,7 @@ struct Row {
 // Modes, buffers, random state: as they were when this goes out of scope.
 class Restore {
  public:
-  explicit Restore(Module& model) : random_(random_state()) {
+  explicit Restore(Module& model) {
     for (auto& [path, module] : model.named_modules()) modes_.emplace_back(module, module->training());
     NoGradGuard guard;
     for (auto& [name, buffer] : model.named_buffers()) buffers_.emplace_back(buffer, raw::clone(buffer));
@@ -43,7 +43,6 @@ class Restore {
     for (auto& [module, id] : hooks_) module->remove_hook(id);
     for (auto& [module, mode] : modes_) module->train(mode);  // parents first, so that children have the last word
     for (auto& [buffer, value] : buffers_) raw::copy(buffer, value);
-    random_state() = random_;
   }
   Restore(const Restore&) = delete;
   Restore& operator=(const Restore&) = delete;
@@ -52,7 +51,7 @@ class Restore {
   }
 
  private:
-  RandomState random_;
+  RandomStateScope random_;
   std::vector<std::pair<Module*, bool>> modes_;
   std::vector<std::pair<Tensor, Tensor>> buffers_;
   std::vector<std::pair<Module*, std::uint64_t>> hooks_;

@@ -91,4 +91,17 @@ struct RandomState {
 };
 RandomState& random_state();
 
+// Random state as it was, at the end of the scope.
+class RandomStateScope {
+ public:
+  RandomStateScope() : former_(random_state()) {}
+  explicit RandomStateScope(const RandomState& state) : RandomStateScope() { random_state() = state; }
+  ~RandomStateScope() { random_state() = former_; }
+  RandomStateScope(const RandomStateScope&) = delete;
+  RandomStateScope& operator=(const RandomStateScope&) = delete;
+
+ private:
+  RandomState former_;
+};
+
 }  // namespace limpid

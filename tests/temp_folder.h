@@ -4,6 +4,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <vector>
+
+#include <limpid/base/file.h>
 
 namespace limpid_test {
 
@@ -26,5 +29,11 @@ class TempFolder {
  private:
   std::string path_;
 };
+
+// A file's bytes; IoError when it cannot be read.
+inline std::string text_of(const std::string& path) {
+  const std::vector<std::uint8_t> bytes = limpid::read_file(path);
+  return {bytes.begin(), bytes.end()};
+}
 
 }  // namespace limpid_test

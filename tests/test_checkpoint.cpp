@@ -22,14 +22,10 @@
 using namespace limpid;
 using namespace limpid::train;
 using limpid_test::TempFolder;
+using limpid_test::text_of;
 namespace fs = std::filesystem;
 
 namespace {
-
-std::string text_of(const std::string& path) {
-  std::vector<std::uint8_t> bytes = read_file(path);
-  return {bytes.begin(), bytes.end()};
-}
 
 void put_text(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << text;

@@ -13,17 +13,11 @@
 using namespace limpid;
 using limpid_test::limpid_command;
 using limpid_test::TempFolder;
+using limpid_test::text_of;
 
 namespace {
 
 using Json = nlohmann::json;
-
-std::string text_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream stream;
-  stream << file.rdbuf();
-  return stream.str();
-}
 
 void write(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary | std::ios::trunc) << text; }
 

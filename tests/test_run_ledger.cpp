@@ -22,16 +22,10 @@
 using namespace limpid;
 using namespace limpid::train;
 using limpid_test::TempFolder;
+using limpid_test::text_of;
 using Ids = std::vector<std::int64_t>;
 
 namespace {
-
-std::string text_of(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 // A small run with a ledger; 80 samples in steps of 24, cut into 3 parts.
 TrainSettings small_run(const std::string& out) {

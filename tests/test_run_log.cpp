@@ -14,15 +14,9 @@
 using namespace limpid;
 using namespace limpid::train;
 using limpid_test::TempFolder;
+using limpid_test::text_of;
 
 namespace {
-
-std::string text_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream stream;
-  stream << file.rdbuf();
-  return stream.str();
-}
 
 void write(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary | std::ios::trunc) << text; }
 

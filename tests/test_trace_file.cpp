@@ -24,11 +24,6 @@ TraceLog random_log(unsigned seed, int steps = 2000) {
   return log;
 }
 
-std::string text_of(const std::string& path) {
-  const auto bytes = read_file(path);
-  return {bytes.begin(), bytes.end()};
-}
-
 // A chunk by hand, with a right CRC.
 std::string with_chunk(char kind, const std::string& payload) {
   TraceLog log;

@@ -32,20 +32,15 @@ std::uint64_t hash(const Bytes& bytes) {
   return h;
 }
 
-// Threads and random numbers as they were.
-class Restore {
+class ThreadsScope {
  public:
-  Restore() : threads_(cpu::num_threads()), random_(random_state()) {}
-  ~Restore() {
-    cpu::set_num_threads(threads_);
-    random_state() = random_;
-  }
-  Restore(const Restore&) = delete;
-  Restore& operator=(const Restore&) = delete;
+  ThreadsScope() : former_(cpu::num_threads()) {}
+  ~ThreadsScope() { cpu::set_num_threads(former_); }
+  ThreadsScope(const ThreadsScope&) = delete;
+  ThreadsScope& operator=(const ThreadsScope&) = delete;
 
  private:
-  int threads_;
-  RandomState random_;
+  int former_;
 };
 
 struct Result {
@@ -100,7 +95,8 @@ InvarianceReport check_batch_invariance(const InvarianceProblem& p) {
   for (int threads : p.threads)
     LIMPID_CHECK(threads >= 1, ArgumentError, "[invariance] threads must be at least 1, got ", threads);
   InvarianceReport report{.samples = p.x.size(0), .quantum = p.step.quantum, .steps = p.steps, .rows = {}, .equal = true};
-  const Restore restore;
+  const ThreadsScope number_of_threads;
+  const RandomStateScope random;
   const RandomState start = random_state();
   Result first;
   for (int threads : p.threads) {

@@ -11,10 +11,7 @@ namespace {
 
 // The sizes of the pieces that a step of `samples` is computed in.
 std::vector<std::int64_t> pieces_of(const TrainSettings& s, std::int64_t samples) {
-  if (s.quantum == 0) return micro_batches_of(s, samples);
-  std::vector<std::int64_t> pieces(static_cast<std::size_t>(samples / s.quantum), s.quantum);
-  if (samples % s.quantum != 0) pieces.push_back(samples % s.quantum);
-  return pieces;
+  return s.quantum > 0 ? data::micro_batch_sizes(samples, s.quantum, s.quantum) : micro_batches_of(s, samples);
 }
 
 }  // namespace
@@ -28,10 +25,13 @@ BatchNormAdvice batch_norm_advice(const TrainSettings& s, nn::Module& model, con
   LIMPID_CHECK(!steps.empty(), ArgumentError, "[batch_norm] an epoch has at least one sample, got ", samples);
   // What one set of statistics is taken of.
   std::vector<std::int64_t> batches;
+  std::int64_t of_full = 0;  // those of a full step
   for (std::int64_t step : steps) {
     const std::vector<std::int64_t> pieces = mode == BatchNormMode::exact ? std::vector{step} : pieces_of(s, step);
     batches.insert(batches.end(), pieces.begin(), pieces.end());
+    if (step == s.batch) of_full = static_cast<std::int64_t>(pieces.size());
   }
+  const bool tail_is_worse = std::min_element(batches.begin(), batches.end()) - batches.begin() >= of_full;
   BatchNormAdvice advice;
   const WorkspaceCapScope workspace(s.workspace_cap);  // holds for this run of the model too
   const std::vector<BatchNormFinding> findings = lint_batch_norm(model, batches, input);
@@ -41,7 +41,9 @@ BatchNormAdvice batch_norm_advice(const TrainSettings& s, nn::Module& model, con
     const std::size_t others = findings.size() - 1;
     const std::string more =
         others == 0 ? "" : concat(" (and ", others, others == 1 ? " other layer, with" : " other layers, with", " as many values or more)");
-    (worst.severity == BatchNormFinding::Severity::error ? advice.error : advice.warning) = worst.text + more;
+    const std::string tail =
+        tail_is_worse ? concat("; the last step of an epoch has ", steps.back(), ": --drop-last leaves it out") : "";
+    (worst.severity == BatchNormFinding::Severity::error ? advice.error : advice.warning) = worst.text + more + tail;
   }
   if (mode == BatchNormMode::exact) {
     const ExactCost cost = ExactBatchNorm(model).cost(pieces_of(s, steps.front()));

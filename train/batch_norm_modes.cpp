@@ -88,6 +88,11 @@ std::vector<std::pair<std::string, nn::BatchNorm*>> batch_norm_layers(nn::Module
   return layers;
 }
 
+bool has_batch_norm(nn::Module& model) {
+  const auto layers = batch_norm_layers(model);
+  return std::any_of(layers.begin(), layers.end(), [](const auto& layer) { return !layer.second->frozen(); });
+}
+
 void set_batch_norm_mode(nn::Module& model, BatchNormMode mode) {
   for (auto& [path, layer] : batch_norm_layers(model)) layer->set_frozen(mode == BatchNormMode::frozen);
 }
@@ -196,8 +201,8 @@ std::vector<BatchNormFinding> lint_batch_norm(nn::Module& model, const std::vect
         f.text = concat(where, " in a micro-batch of 1 sample: training stops with an error");
       } else if (samples == 1) {
         f.text = concat(where, " of a single sample: every sample is normalised by itself, and evaluation is another function");
-      } else if (samples < kNoisySamples) {
-        f.text = concat(where, " of ", samples, " samples, fewer than ", kNoisySamples, ": the statistics are noisy");
+      } else if (samples < kSmallBatchNorm) {
+        f.text = concat(where, " of ", samples, " samples, fewer than ", kSmallBatchNorm, ": the statistics are noisy");
       } else {
         return Tensor();
       }

@@ -23,6 +23,7 @@ BatchNormMode batch_norm_mode_named(const std::string& name);  // ArgumentError 
 
 // The model's batch norm layers with their paths.
 std::vector<std::pair<std::string, nn::BatchNorm*>> batch_norm_layers(nn::Module& model);
+bool has_batch_norm(nn::Module& model);  // frozen layers aside
 // Sets what a layer does by itself: frozen or not. `exact` needs ExactBatchNorm around each step besides.
 void set_batch_norm_mode(nn::Module& model, BatchNormMode mode);
 // The next step has this many micro-batches: sets the momentum of the layers.
@@ -80,11 +81,11 @@ struct BatchNormFinding {
   Severity severity = Severity::warning;
   std::string text;  // a sentence
 };
-// Below this many samples the statistics are called noisy.
-inline constexpr std::int64_t kNoisySamples = 8;
+// Statistics of fewer samples are called noisy.
+inline constexpr std::int64_t kSmallBatchNorm = 8;
 // What is wrong with these micro-batch sizes for a model fed with samples of shape `input`, layer by layer in the order
 // of the forward pass; empty: nothing. One value per statistic is an error (training throws); one sample, or fewer than
-// kNoisySamples, a warning. Runs two samples of zeros forward, in eval mode.
+// kSmallBatchNorm, a warning. Runs two samples of zeros forward, in eval mode.
 std::vector<BatchNormFinding> lint_batch_norm(nn::Module& model, const std::vector<std::int64_t>& micro_batches,
                                               const Shape& input);
 

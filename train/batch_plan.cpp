@@ -22,21 +22,9 @@ std::string sizes_text(const std::vector<std::int64_t>& sizes) {
   return out;
 }
 
-std::int64_t smallest(const std::vector<std::int64_t>& sizes) {
-  return sizes.empty() ? INT64_MAX : *std::min_element(sizes.begin(), sizes.end());
-}
-
 }  // namespace
 
-bool has_batch_norm(const nn::Module& model) {
-  for (const auto& [name, module] : const_cast<nn::Module&>(model).named_modules()) {
-    const auto* layer = dynamic_cast<const nn::BatchNorm*>(module);
-    if (layer && !layer->frozen()) return true;
-  }
-  return false;
-}
-
-EpochPlan epoch_plan(const data::DataLoader& loader, const nn::Module& model, std::int64_t epoch) {
+EpochPlan epoch_plan(const data::DataLoader& loader, std::int64_t epoch) {
   const data::BatchPlan plan = loader.plan(epoch);
   EpochPlan out;
   out.samples = loader.dataset().size();
@@ -44,7 +32,7 @@ EpochPlan epoch_plan(const data::DataLoader& loader, const nn::Module& model, st
   out.steps = plan.steps();
   out.dropped = plan.dropped();
   const std::int64_t micro = loader.options().micro_batch;
-  auto cut = [&](std::int64_t samples) { 
+  auto cut = [&](std::int64_t samples) {
     return micro > 0 ? data::micro_batch_sizes(samples, micro, loader.options().quantum) : std::vector{samples};
   };
   const std::vector<std::int64_t> steps = plan.step_sizes();
@@ -52,19 +40,6 @@ EpochPlan epoch_plan(const data::DataLoader& loader, const nn::Module& model, st
   if (!steps.empty() && steps.back() != out.effective_batch) {
     out.tail = steps.back();
     out.tail_micro_batches = cut(out.tail);
-  }
-  if (!has_batch_norm(model)) return out;
-  if (smallest(out.tail_micro_batches) == 1 || smallest(out.micro_batches) == 1) {
-    out.warnings.push_back(
-        concat("batch norm gets a micro-batch of 1 sample (",
-               out.tail && smallest(out.tail_micro_batches) == 1
-                   ? concat("the last step of an epoch has ", out.tail, ": --drop-last leaves it out")
-                   : std::string("a larger --micro-batch helps"),
-               "): its statistics are those of one image, and without a spatial extent it is an error"));
-  } else if (std::min(smallest(out.micro_batches), smallest(out.tail_micro_batches)) < kSmallBatchNorm) {
-    out.warnings.push_back(concat("batch norm gets micro-batches of ",
-                                  std::min(smallest(out.micro_batches), smallest(out.tail_micro_batches)),
-                                  " samples, fewer than ", kSmallBatchNorm, ": its statistics are noisy"));
   }
   return out;
 }
@@ -89,7 +64,7 @@ std::string to_json(const EpochPlan& p) {
   const detail::Json json = {{"samples", p.samples}, {"effective_batch", p.effective_batch},
                              {"steps", p.steps},     {"micro_batches", p.micro_batches},
                              {"tail", p.tail},       {"tail_micro_batches", p.tail_micro_batches},
-                             {"dropped", p.dropped}, {"warnings", p.warnings}};
+                             {"dropped", p.dropped}};
   return json.dump();
 }
 

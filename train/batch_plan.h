@@ -9,6 +9,7 @@
 
 #include <limpid/data/loader.h>
 #include <limpid/nn/module.h>
+#include <limpid/train/batch_norm_modes.h>
 
 namespace limpid::train {
 
@@ -21,17 +22,12 @@ struct EpochPlan {
   std::int64_t tail = 0;                         // samples of a short last step; 0: there is none
   std::vector<std::int64_t> tail_micro_batches;  // of it
   std::vector<std::int64_t> dropped;             // ids that drop_last leaves out in this epoch
-  std::vector<std::string> warnings;             // sentences: a micro-batch too small for batch norm, ...
 };
 
 // Of epoch `epoch` as the loader will make it.
-EpochPlan epoch_plan(const data::DataLoader& loader, const nn::Module& model, std::int64_t epoch = 0);
+EpochPlan epoch_plan(const data::DataLoader& loader, std::int64_t epoch = 0);
 std::string to_string(const EpochPlan& plan);
 std::string to_json(const EpochPlan& plan);
-
-// A micro-batch below this many samples makes batch norm's statistics noisy; 1 is an error of batch norm itself.
-inline constexpr std::int64_t kSmallBatchNorm = 8;
-bool has_batch_norm(const nn::Module& model);  // frozen layers aside
 
 struct MicroBatchChoice {
   std::int64_t micro_batch = 0;  // 0: nothing fits

@@ -22,18 +22,6 @@ constexpr double kWeightBound = 1e-9;          // the fit's own noise is far bel
 
 using Gradient = std::vector<double>;  // of all parameters, one behind the other
 
-// Random state as it was.
-class RandomGuard {
- public:
-  RandomGuard() : state_(random_state()) {}
-  ~RandomGuard() { random_state() = state_; }
-  RandomGuard(const RandomGuard&) = delete;
-  RandomGuard& operator=(const RandomGuard&) = delete;
-
- private:
-  RandomState state_;
-};
-
 // Forward and backward of samples [first, first + size), each weighing 1/N.
 void run_piece(nn::Module& model, const Tensor& x, const Tensor& y, std::int64_t first, std::int64_t size) {
   begin_micro_batch(0, first);
@@ -162,7 +150,7 @@ class Bench {
   }
   template <class Body>
   Run watched(const LayerDecisions* replay, Kinds kinds, Body&& body) {
-    const RandomGuard random;
+    const RandomStateScope random;
     const DecisionWatch watch(*model_, samples(), replay, std::move(kinds));
     body();
     return {take_gradient(*model_), watch.decisions()};

@@ -26,9 +26,8 @@ Tensor places(nn::MaxPool2d& pool, const Tensor& x) {
 
 // The mask that the layer's next use will draw; the state of the random numbers stays as it is.
 Tensor kept(const nn::Dropout& layer, const Tensor& x) {
-  const RandomState state = random_state();
+  const RandomStateScope unchanged;
   const std::uint64_t key = next_layer_key(layer.path_id());
-  random_state() = state;
   const Tensor ones_like = ones(x.shape(), {.dtype = x.dtype(), .device = x.device()});
   return ne(dropout(ones_like, layer.options().p, key, random_context().sample_offset), 0);
 }

@@ -42,19 +42,6 @@ class BlankDataset final : public data::Dataset {
   std::int64_t classes_;
 };
 
-// The thread's records as they were.
-class Restore {
- public:
-  Restore() : scope_(current_scope()), random_(random_state()) {}
-  ~Restore() { random_state() = random_; }
-  Restore(const Restore&) = delete;
-  Restore& operator=(const Restore&) = delete;
-
- private:
-  ScopeGuard scope_;
-  RandomState random_;
-};
-
 // The samples that stand for `all`: at most `full` whole units of `unit` samples, and the rest that fills none.
 std::int64_t shortened(std::int64_t all, std::int64_t unit, std::int64_t full) {
   return std::min(all / unit, full) * unit + all % unit;
@@ -159,7 +146,8 @@ RehearsalSettings rehearsal_of(const TrainSettings& settings, const TrainParts& 
 
 RehearsalResult rehearse(const RehearsalSettings& s, memory::Allocator& pool, memory::Allocator& io_pool) {
   check(s);
-  Restore restore;
+  const ScopeGuard scope(current_scope());
+  const RandomStateScope random;
   const WorkspaceCapScope workspace(s.train.workspace_cap);
   const Shape input(s.train.input);
   const Device device = default_device();

@@ -142,10 +142,8 @@ void Step::close() {
 }
 
 std::vector<std::int64_t> Step::cut(std::int64_t samples) const {
-  if (options_.quantum == 0) return data::micro_batch_sizes(samples, limit_ > 0 ? limit_ : samples);
-  std::vector<std::int64_t> sizes(static_cast<std::size_t>(samples / options_.quantum), options_.quantum);
-  if (samples % options_.quantum != 0) sizes.push_back(samples % options_.quantum);
-  return sizes;
+  if (options_.quantum > 0) return data::micro_batch_sizes(samples, options_.quantum, options_.quantum);
+  return data::micro_batch_sizes(samples, limit_ > 0 ? limit_ : samples);
 }
 
 std::pair<Tensor, Tensor> Step::forward(const Tensor& x, const Tensor& y, std::size_t index, std::int64_t first) {
@@ -273,7 +271,11 @@ void Step::find_non_finite() {
   try {
     const WatchScope watch(&ledger);
     undo();
-    exact_ ? compute_exact() : recompute();
+    if (exact_) {
+      compute_exact();
+    } else {
+      recompute();
+    }
   } catch (const memory::OutOfMemoryError&) {
     // The place stays unknown; the step was taken back all the same.
   }

@@ -80,12 +80,14 @@ memory::Stats run_steps(const TrainSettings& s, std::int64_t steps, memory::Allo
   const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(s, model->parameters());
   std::unique_ptr<optim::GradScaler> scaler;
   if (needs_scaler(s.amp)) scaler = std::make_unique<optim::GradScaler>();
-  Step step(*model, *optimizer, {.label_smoothing = s.label_smoothing, .precision = s.amp, .clip = s.clip}, scaler.get());
+  StepOptions options = step_options(s);
+  options.retry = false;  // a row that does not fit says so
+  Step step(*model, *optimizer, std::move(options), scaler.get());
   step.set_micro_batch_limit(s.micro_batch);
   const data::Batch batch = random_batch(s);
   for (std::int64_t i = 0; i < steps; i++) {
     before(i);
-    step.begin(i, s.batch);
+    step.begin(i, s.batch, {s.batch});
     step.add(batch);
     step.finish();
     pool.end_step();

@@ -343,9 +343,7 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
   const std::int64_t first_step = state_.step, calls_before = device_calls();
   std::int64_t calls_after_first = 0;
   model().train();
-  EpochPlan plan = epoch_plan(*loader_, model(), state_.loader.epoch);
-  if (settings_.bn_mode == "exact") plan.warnings.clear();  // they are about micro-batches by themselves
-  observer_->on_plan(plan);
+  observer_->on_plan(epoch_plan(*loader_, state_.loader.epoch));
   observer_->on_start(state_.step, total_steps_, steps_an_epoch_);
   while (state_.loader.epoch < settings_.epochs && !result.stopped) {
     loader_->set_state(state_.loader);

@@ -339,8 +339,9 @@ std::string report_page(const std::string& title, const RunLog& log) {
   json["monitor"] = monitor_json(log.monitor);
   json["batches"] = batches_json(log, check);
 
-  const std::string data = dump_for_script(json), plain_title = escape_html(title);
-  return fill_template(report_assets::kTemplate, {{"title", plain_title},
+  const std::string data = dump_for_script(json), plain_title = escape_html(title), window = plain_title + ": run report";
+  return fill_template(report_assets::kTemplate, {{"window", window},
+                                                  {"title", plain_title},
                                                   {"style", report_assets::kStyle},
                                                   {"licence", assets::kChartLicence},
                                                   {"chart", assets::kChartJs},

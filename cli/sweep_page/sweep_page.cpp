@@ -25,7 +25,8 @@ std::string sweep_page(const SweepResults& results) {
   json[results.lab ? "lab" : "sweep"] = results_json(results);
   if (results.learning) json["learning"] = json["sweep"]["learning"];
   const std::string data = dump_for_script(json), plain_title = escape_html(title);
-  return fill_template(sweep_assets::kTemplate, {{"title", plain_title},
+  return fill_template(sweep_assets::kTemplate, {{"window", plain_title},
+                                                 {"title", plain_title},
                                                  {"style", report_assets::kStyle},
                                                  {"licence", assets::kChartLicence},
                                                  {"chart", assets::kChartJs},

@@ -216,7 +216,8 @@ std::string view_page(const std::string& title, const std::vector<ViewRun>& runs
 
   const std::string meta = dump_for_script(json), data = base64(deflate(blob.bytes()));
   const std::string plain_title = escape_html(title);
-  const std::map<std::string_view, std::string_view> values = {{"title", plain_title},
+  const std::map<std::string_view, std::string_view> values = {{"window", plain_title},
+                                                               {"title", plain_title},
                                                                {"style", assets::kStyle},
                                                                {"licence", assets::kChartLicence},
                                                                {"chart", assets::kChartJs},
