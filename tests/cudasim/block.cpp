@@ -118,7 +118,8 @@ void Block::thread_ended() {
   if (alive_ > 0 && at_barrier_ == alive_) release_barrier();
   for (auto& pending : warps_[static_cast<std::size_t>(warp)].operations) {
     if (pending->open && (pending->mask >> (current_ % 32) & 1)) {
-      fail(pending->site, cudaErrorLaunchFailure, "exits, but lanes of its warp wait for it in a warp operation here");
+      note_failure(pending->site, cudaErrorLaunchFailure, "exits, but lanes of its warp wait for it in a warp operation here");
+      leave_failed();
     }
   }
 }
@@ -196,14 +197,16 @@ void Block::check_same_barrier() {
     if (first < 0) first = t;
     const Site& expected = threads_[static_cast<std::size_t>(first)].site;
     if (thread.site.id != expected.id || thread.site.line != expected.line || std::strcmp(thread.site.file, expected.file)) {
-      fail(expected, cudaErrorLaunchFailure, "divergent barrier: " + name_of_thread(first) + " waits here, but " +
+      note_failure(expected, cudaErrorLaunchFailure, "divergent barrier: " + name_of_thread(first) + " waits here, but " +
            name_of_thread(t) + " waits at " + place_of(thread.site));
+      leave_failed();
     }
   }
   for (int t = 0; t < count_; t++) {
     if (threads_[static_cast<std::size_t>(t)].state == ThreadState::done) {
-      fail(threads_[static_cast<std::size_t>(first)].site, cudaErrorLaunchFailure, "divergent barrier: " + name_of_thread(first) +
+      note_failure(threads_[static_cast<std::size_t>(first)].site, cudaErrorLaunchFailure, "divergent barrier: " + name_of_thread(first) +
            " waits here, but " + name_of_thread(t) + " has exited");
+      leave_failed();
     }
   }
 }
@@ -241,10 +244,13 @@ void Block::permute(std::vector<int>& threads) {
   }
 }
 
-void Block::fail(Site site, cudaError_t code, const std::string& what) {
+void Block::note_failure(Site site, cudaError_t code, const std::string& what) {
   set_finding(name_of_thread(current_) + ": " + what + " (" + place_of(site) + ")");
   failed_ = true;
   error_ = code;
+}
+
+void Block::leave_failed() {
   Fiber* self = running_fiber_;
   running_fiber_ = nullptr;
   self->leave_for(*scheduler_);
@@ -287,8 +293,9 @@ void* Block::static_shared(const void* key, std::size_t bytes, Site site) {
   static_bytes_ += (bytes + 15) / 16 * 16;
   const std::size_t limit = std::min(config().max_static_shared, config().max_shared - dynamic_bytes_);
   if (static_bytes_ > limit) {
-    fail(site, cudaErrorInvalidValue, std::to_string(static_bytes_) + " bytes of static shared memory, " +
+    note_failure(site, cudaErrorInvalidValue, std::to_string(static_bytes_) + " bytes of static shared memory, " +
          std::to_string(limit) + " are left beside " + std::to_string(dynamic_bytes_) + " dynamic ones");
+    leave_failed();
   }
   shared_arrays_.push_back({key, allocate_shared(bytes)});
   return shared_arrays_.back().data;

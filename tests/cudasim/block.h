@@ -56,7 +56,10 @@ class Block {
   void warp_exchange(unsigned mask, WarpOp op, const void* value, std::size_t bytes, WarpValues& out, Site site);
   void* static_shared(const void* key, std::size_t bytes, Site site);
   void* dynamic_shared() const { return dynamic_shared_; }
-  [[noreturn]] void fail(Site site, cudaError_t code, const std::string& what);
+  // A finding by the current thread, and then its end, which ends the block. Two steps: nothing on the stack that is left
+  // behind may own memory, since no destructor runs.
+  void note_failure(Site site, cudaError_t code, const std::string& what);
+  [[noreturn]] void leave_failed();
 
   bool is_running() const { return running_fiber_ != nullptr; }
   int current() const { return current_; }

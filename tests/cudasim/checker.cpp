@@ -87,25 +87,26 @@ bool in_program(std::uintptr_t address) {
   return std::any_of(image.begin(), image.end(), [&](auto& part) { return address >= part.first && address < part.second; });
 }
 
-[[noreturn]] void report(const AccessPlace& place, cudaError_t code, const std::string& what) {
-  if (!place.code) the_block().fail(place.site, code, what);
+// Whoever notes a finding leaves with leave_failed() after it.
+void note(const AccessPlace& place, cudaError_t code, const std::string& what) {
+  if (!place.code) return the_block().note_failure(place.site, code, what);
   // One byte back: the return address belongs to the instruction behind the access.
   const SourceLine line = source_line(static_cast<const char*>(place.code) - 1);
-  the_block().fail({line.file.c_str(), line.line, 0}, code, what);
+  the_block().note_failure({line.file.c_str(), line.line, 0}, code, what);
 }
 
 std::string describe(const AccessKind& kind, std::size_t bytes) {
   return std::string(kind.atomic ? "atomic " : "") + (kind.write ? "write" : "read") + " of " + std::to_string(bytes) + " bytes";
 }
 
-[[noreturn]] void report_outside(std::uintptr_t address, std::size_t bytes, AccessKind kind, const AccessPlace& place) {
+void note_outside(std::uintptr_t address, std::size_t bytes, AccessKind kind, const AccessPlace& place) {
   const Region* before = region_before(address);
   if (before && address - before->end < 4096) {
-    report(place, cudaErrorIllegalAddress, describe(kind, bytes) + ", " + std::to_string(address - before->end) +
+    return note(place, cudaErrorIllegalAddress, describe(kind, bytes) + ", " + std::to_string(address - before->end) +
            " bytes past the end of " + std::to_string(before->end - before->begin) + " bytes of " + name_of(before->space) +
            " memory (" + before->what + ")");
   }
-  report(place, cudaErrorIllegalAddress, describe(kind, bytes) + " outside of device memory");
+  note(place, cudaErrorIllegalAddress, describe(kind, bytes) + " outside of device memory");
 }
 
 // May two accesses of one launch meet in either order?
@@ -123,11 +124,12 @@ void check_races(const Granule& granule, const Access& now, const Region& region
   auto check = [&](const Access& before, const char* was) {
     const bool meets = before.launch == now.launch && (before.bytes & now.bytes) && !before.by_same_thread(now);
     if (!meets || (before.atomic && now.atomic) || !unordered(before, now)) return;
-    report(place, cudaErrorLaunchFailure, std::string("race in ") + name_of(region.space) + " memory at byte " +
+    note(place, cudaErrorLaunchFailure, std::string("race in ") + name_of(region.space) + " memory at byte " +
            std::to_string(address - region.begin) + " (" + region.what + "): " + (kind.atomic ? "atomic " : "") +
            (kind.write ? "write" : "read") + " by this thread, " + (before.atomic ? "atomic " : "") + was + " by block " +
            std::to_string(before.block) + " thread " + std::to_string(before.thread) +
            (before.block == now.block ? ", no barrier between" : ", nothing orders the blocks"));
+    the_block().leave_failed();
   };
   for (const Access& write : granule.writes) check(write, "write");
   if (kind.write) {
@@ -169,18 +171,24 @@ void check_access(const void* pointer, std::size_t bytes, AccessKind kind, Acces
   const Region* region = find_region(address);
   if (!region) {
     if (!kind.write && in_program(address)) return;
-    report_outside(address, bytes, kind, place);
+    note_outside(address, bytes, kind, place);
+    block.leave_failed();
   }
   if (address + bytes > region->end) {
-    report(place, cudaErrorIllegalAddress, describe(kind, bytes) + " at byte " + std::to_string(address - region->begin) + " of " +
+    note(place, cudaErrorIllegalAddress, describe(kind, bytes) + " at byte " + std::to_string(address - region->begin) + " of " +
            std::to_string(region->end - region->begin) + " bytes of " + name_of(region->space) + " memory (" + region->what + ")");
+    the_block().leave_failed();
   }
   if (address % kind.align != 0) {
-    report(place, cudaErrorMisalignedAddress, describe(kind, bytes) + " at an address that is " +
+    note(place, cudaErrorMisalignedAddress, describe(kind, bytes) + " at an address that is " +
            std::to_string(address % kind.align) + " more than a multiple of " + std::to_string(kind.align));
+    the_block().leave_failed();
   }
   if (region->space == Space::parameter) {
-    if (kind.write) report(place, cudaErrorIllegalAddress, "write to the kernel's arguments");
+    if (kind.write) {
+      note(place, cudaErrorIllegalAddress, "write to the kernel's arguments");
+      the_block().leave_failed();
+    }
     return;
   }
   const auto thread = static_cast<unsigned>(block.current());
@@ -196,8 +204,9 @@ void check_access(const void* pointer, std::size_t bytes, AccessKind kind, Acces
   for_each_granule(address, bytes, [&](ShadowPage& page, std::size_t i, std::uint8_t mask) {
     now.bytes = mask & 0xf;
     if ((!kind.write || kind.atomic) && (page.initialised[i] & mask) != mask) {
-      report(place, cudaErrorLaunchFailure, std::string("read of uninitialised ") + name_of(region->space) + " memory at byte " +
+      note(place, cudaErrorLaunchFailure, std::string("read of uninitialised ") + name_of(region->space) + " memory at byte " +
              std::to_string(at - region->begin) + " (" + region->what + ")");
+      the_block().leave_failed();
     }
     if (kind.write) page.initialised[i] |= mask;
     check_races(page.granules[i], now, *region, at, kind, place);

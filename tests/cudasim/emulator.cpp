@@ -115,7 +115,8 @@ void fail(Site site, cudaError_t code, const char* format, ...) {
   va_start(arguments, format);
   std::vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  the_block().fail(site, code, text);
+  the_block().note_failure(site, code, text);
+  the_block().leave_failed();
 }
 
 }  // namespace limpid::cudasim

@@ -38,8 +38,9 @@ PendingWarpOp& Block::join_warp_op(unsigned mask, WarpOp op, std::size_t bytes, 
   for (auto& pending : operations) {
     // Lanes may be in different branches, each with a mask of its own. Two operations that wait for each other may not be.
     if (pending->open && (pending->mask >> lane & 1) && (pending->arrived & mask)) {
-      fail(site, cudaErrorLaunchFailure, "warp operation with mask " + hex(mask) + ", while lanes of it wait for this one with mask " +
+      note_failure(site, cudaErrorLaunchFailure, "warp operation with mask " + hex(mask) + ", while lanes of it wait for this one with mask " +
            hex(pending->mask) + " at " + place_of(pending->site));
+      leave_failed();
     }
   }
   auto free = std::find_if(operations.begin(), operations.end(), [](auto& p) { return !p->open && p->readers == 0; });
@@ -57,10 +58,14 @@ PendingWarpOp& Block::join_warp_op(unsigned mask, WarpOp op, std::size_t bytes, 
 void Block::warp_exchange(unsigned mask, WarpOp op, const void* value, std::size_t bytes, WarpValues& out, Site site) {
   const int warp = current_ / 32, lane = current_ % 32;
   if (!(mask >> lane & 1)) {
-    fail(site, cudaErrorLaunchFailure, "lane " + std::to_string(lane) + " is not in its own mask " + hex(mask));
+    note_failure(site, cudaErrorLaunchFailure, "lane " + std::to_string(lane) + " is not in its own mask " + hex(mask));
+    leave_failed();
   }
   const unsigned gone = mask & exited_lanes(warp) & lanes_of(warp);
-  if (gone) fail(site, cudaErrorLaunchFailure, "mask " + hex(mask) + " names lanes that have exited: " + hex(gone));
+  if (gone) {
+    note_failure(site, cudaErrorLaunchFailure, "mask " + hex(mask) + " names lanes that have exited: " + hex(gone));
+    leave_failed();
+  }
   PendingWarpOp& pending = join_warp_op(mask, op, bytes, site);
   std::memcpy(pending.values + static_cast<std::size_t>(lane) * bytes, value, bytes);
   pending.arrived |= 1u << lane;
