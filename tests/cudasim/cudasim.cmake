@@ -24,7 +24,7 @@ endfunction()
 
 function(limpid_emulated_kernels name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES")
-  limpid_kernel_library(${name} SOURCES ${arg_SOURCES} OPTIONS $<$<CONFIG:Release>:-O2>)
+  limpid_kernel_library(${name} SOURCES ${arg_SOURCES} OPTIONS $<$<CONFIG:Release>:-O2>$<$<CONFIG:Sanitize>:-O1>)
 endfunction()
 
 function(limpid_checked_kernels name)
@@ -48,7 +48,8 @@ endfunction()
 #                                                 registers, shared memory and spills of every kernel against a table, and 16-byte
 #                                                 loads where it asks for them. For sm_90 (label ptx; from the PTX of KERNELS), and
 #                                                 for all of LIMPID_CUDA_ARCHITECTURES (labels nvcc-all, long)
-# Without nvcc these tests are disabled: ctest lists them as not run.
+# Without nvcc these tests are disabled: ctest lists them as not run. Under a sanitizer they are absent: what they test is
+# nvcc's code.
 set(LIMPID_PTX_ARCHITECTURES 75 90)
 set(LIMPID_CUDA_ARCHITECTURES 75 80 86 89 90 100 120)
 find_program(LIMPID_NVCC nvcc HINTS ${CUDAToolkit_BIN_DIR} /usr/local/cuda/bin DOC "The CUDA compiler, for tests of its PTX")
@@ -60,6 +61,9 @@ find_package(Python3 COMPONENTS Interpreter QUIET)
 set(LIMPID_NVCC_FLAGS -std=c++20 -O2 -lineinfo -I${PROJECT_SOURCE_DIR}/tests -I${PROJECT_BINARY_DIR}/include)
 
 function(limpid_ptx_kernels name)
+  if(LIMPID_SANITIZE)
+    return()
+  endif()
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES")
   set(all)
   foreach(arch ${LIMPID_PTX_ARCHITECTURES})
@@ -85,6 +89,9 @@ function(limpid_ptx_kernels name)
 endfunction()
 
 function(limpid_ptx_test name)
+  if(LIMPID_SANITIZE)
+    return()
+  endif()
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TEST;KERNELS" "ARGUMENTS")
   foreach(arch ${LIMPID_PTX_ARCHITECTURES})
     get_property(files GLOBAL PROPERTY limpid_ptx_${arg_KERNELS}_${arch})
@@ -100,6 +107,9 @@ function(limpid_ptx_test name)
 endfunction()
 
 function(limpid_nvcc_budgets name)
+  if(LIMPID_SANITIZE)
+    return()
+  endif()
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TABLE;KERNELS" "SOURCES")
   set(sources)
   foreach(source ${arg_SOURCES})
