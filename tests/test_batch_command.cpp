@@ -261,6 +261,7 @@ TEST_CASE("a ledger of another version is bad data for every reader, and what is
 namespace {
 
 std::size_t step_lines(const std::string& run) {
+  if (!fs::exists(run + "/steps.jsonl")) return 0;  // not begun
   const std::string text = text_of(run + "/steps.jsonl");
   return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
 }
