@@ -62,9 +62,9 @@ def expected(folder):
     for record in lines(folder, "monitor.jsonl"):
         step, memory = record["step"], record["memory"]
         put("monitor/scale", step, record["scale"])
-        put("monitor/samples_per_second", step, record["samples"] / record["seconds"])
-        put("monitor/data_wait_share", step, record["data_wait"] / record["seconds"])
-        put("monitor/busy", step, min(1.0, record["cpu_seconds"] / (record["seconds"] * record["threads"])))
+        put("monitor/samples_per_second", step, record["samples_per_second"])
+        put("monitor/data_wait_share", step, record["data_wait_seconds"] / record["seconds"])
+        put("monitor/busy", step, record["busy"])
         put("memory/allocated_bytes", step, memory["allocated"])
         put("memory/reserved_bytes", step, memory["reserved"])
         put("memory/peak_allocated_bytes", step, memory["peak_allocated"])
