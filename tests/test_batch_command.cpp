@@ -191,6 +191,7 @@ TEST_CASE("nonsense is refused with both values, and a damaged ledger is bad dat
 namespace {
 
 std::size_t step_lines(const std::string& run) {
+  if (!fs::exists(run + "/steps.jsonl")) return 0;  // not begun
   const std::string text = text_of(run + "/steps.jsonl");
   return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
 }

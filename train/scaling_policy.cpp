@@ -78,6 +78,7 @@ std::vector<std::string> ScalingPolicy::warnings(std::int64_t effective_batch, c
     }
     return out;
   }
+  if (effective_batch == reference_batch) return out;
   const double scaled = lr(effective_batch);
   if (rule == ScalingRule::linear && scales_by_moments(optimizer)) {
     const ScalingPolicy root{ScalingRule::sqrt, reference_lr, reference_batch, warmup};
