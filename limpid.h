@@ -85,6 +85,7 @@
 #include <limpid/train/evaluate.h>
 #include <limpid/train/ledger.h>
 #include <limpid/train/memory_report.h>
+#include <limpid/train/monitor.h>
 #include <limpid/train/parts.h>
 #include <limpid/train/plan.h>
 #include <limpid/train/rehearsal.h>
@@ -92,5 +93,8 @@
 #include <limpid/train/run_folder.h>
 #include <limpid/train/settings.h>
 #include <limpid/train/scaling_policy.h>
+#include <limpid/train/size_lab.h>
 #include <limpid/train/step.h>
+#include <limpid/train/sweep.h>
+#include <limpid/train/sweep_learning.h>
 #include <limpid/train/trainer.h>

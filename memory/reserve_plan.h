@@ -30,13 +30,12 @@ struct ReservePlanResult {
 // Plays the records from `first` on; what they free without having allocated it is taken for present already. The
 // trace's own empty_cache and failed requests are left out: the point is to keep the cache. OutOfMemoryError when the
 // run does not fit, ArgumentError when `max_passes` passes do not come to rest (the policy async moves pages all the
-// time;
-// under a tight capacity every pass gives back and asks again); all it allocated is freed then.
+// time; under a tight capacity every pass gives back and asks again); all it allocated is freed then.
 ReservePlanResult reserve_plan(Allocator& allocator, const TraceLog& log, std::uint64_t first = 0, int max_passes = 16);
 
 // Where the steps begin in the trace of a training run: behind what was there before the recording, and behind the last
-// parameter, the last state of the optimizer and the last time the cache was emptied before the first forward pass, that is, behind the making of the model and the optimizer:
-// whoever reserves has both already.
+// parameter, the last state of the optimizer and the last time the cache was emptied before the first forward pass. That
+// is, behind the making of the model and the optimizer: whoever reserves has both already.
 std::uint64_t first_of_steps(const TraceLog& log);
 
 std::string to_string(const ReservePlanResult& result);  // one line for people

@@ -224,6 +224,7 @@ TEST_CASE("the policy warns in sentences") {
   CHECK(warning_of(linear, 256, "sgd") == "");
   CHECK(warning_of(linear, 256, "lars") == "");
   CHECK(warning_of(root, 256, "adam") == "");
+  CHECK(warning_of(linear, 32, "adam") == "");  // nothing is scaled
   CHECK(warning_of(linear, 16384, "sgd").starts_with("an effective batch of 16384 is beyond 8192"));
   CHECK(warning_of({ScalingRule::linear, 1e-3, 32, 0}, 256, "sgd").find("(--warmup)") != std::string::npos);
 }

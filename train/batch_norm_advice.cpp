@@ -4,6 +4,7 @@
 
 #include <limpid/base/error.h>
 #include <limpid/base/format.h>
+#include <limpid/data/sampler.h>
 #include <limpid/tensor/workspace_cap.h>
 
 namespace limpid::train {
