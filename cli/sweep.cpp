@@ -166,6 +166,7 @@ void add_options(CLI::App& sub, SweepOptions& o) {
   learning(add_integer(sub, "--reference-batch", t.reference_batch, "Batch that --lr was found at (0 = the smallest of --batches)"));
   learning(add_integer(sub, "--warmup", t.warmup, "Steps of linear warmup")->capture_default_str());
   learning(sub.add_option("--weight-decay", t.weight_decay, "Decoupled for adamw, else added to the gradient"));
+  learning(sub.add_flag("--always-adapt", t.always_adapt, "lamb, lars: trust ratios also where there is no weight decay"));
   learning(add_integer(sub, "--seed", t.seed, "The first seed")->capture_default_str());
   learning(add_integer(sub, "--workers", t.workers, "Loader threads")->capture_default_str());
 

@@ -6,6 +6,7 @@
 #include <limpid/nn/fuse.h>
 #include <limpid/nn/models/models.h>
 #include <limpid/tensor/random.h>
+#include <limpid/train/scaling_policy.h>
 
 namespace limpid::train {
 namespace {
@@ -144,7 +145,13 @@ TrainParts make_parts(const TrainSettings& settings, const std::vector<std::stri
 
   parts.model = make_model(card, settings.seed);
   if (settings.fuse) nn::fuse(*parts.model);
-  if (!settings.init.empty()) load_weights(*parts.model, open_checkpoint(settings.init).model, settings.init);
+  if (!settings.init.empty()) {
+    const Checkpoint from = open_checkpoint(settings.init);
+    load_weights(*parts.model, from.model, settings.init);
+    // A weight file alone does not know its run.
+    const std::string warning = from.folder.empty() ? "" : init_warning(settings.init, from.settings, settings);
+    if (!warning.empty()) parts.warnings.push_back(warning);
+  }
   return parts;
 }
 
