@@ -84,6 +84,20 @@ struct StridedIndex {
   }
 };
 
+// The dims in logical (row-major) order, so that position i is element i.
+template <int N>
+kernel::Loop<N> logical_loop(const Shape& shape, const Strides* const (&strides)[N]) {
+  kernel::Loop<N> loop;
+  loop.numel = shape.numel();
+  const int rank = shape.size();
+  loop.rank = rank > 0 ? rank : 1;
+  for (int i = 0; i < rank; i++) {
+    loop.extent[i] = shape[rank - 1 - i];
+    for (int k = 0; k < N; k++) loop.stride[k][i] = (*strides[k])[rank - 1 - i];
+  }
+  return loop;
+}
+
 // Whether groups of `width` neighbours along dim 0 can be one access of every operand: steps of 1 (or 0: one value for the
 // whole group), groups that start at multiples of `width`, aligned pointers. elements[k]: the size of one. A loop of one dim
 // may leave a rest of fewer elements.
