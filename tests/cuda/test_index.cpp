@@ -64,9 +64,8 @@ TEST_CASE("index_select and index_add: rows by groups and odd ones, many hits on
   for_each_order([] {
     for (DType dtype : {float32, bfloat16, float64, int32}) {
       for (std::int64_t columns : {1, 7, 16, 40}) {
-        for (int dim : {0, 1}) {
+        for (const auto& [dim, count] : {std::pair<int, std::int64_t>{0, 50}, {0, 1}, {1, 50}}) {
           const Shape shape{9, columns};
-          const std::int64_t count = 50;
           Shape picked = shape;
           picked[dim] = count;
           const Tensor x = from(random_numbers(shape.numel(), -2, 2, 1), shape, dtype);
