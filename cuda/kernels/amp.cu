@@ -1,5 +1,5 @@
-// What mixed precision and gradient clipping need: scaling, unscaling with a look for what is not finite, the rule of the loss
-// scale, and the sum of squares of many tensors.
+// What mixed precision and gradient clipping need: scaling, unscaling with a look for what is not finite, the rule of
+// the loss scale, and the sum of squares of many tensors.
 #include <limpid/cuda/kernels/dispatch.cuh>
 #include <limpid/cuda/kernels/multi_tensor.cuh>
 #include <limpid/cuda/kernels/optim.cuh>
@@ -13,8 +13,10 @@ template <bool kWrites, class T, class F>
 __device__ LIMPID_INLINE void for_groups(void* data, const Piece& piece, F f) {
   constexpr int width = kPieceWidth<T>;
   T* x = static_cast<T*>(data);
-  const std::int64_t groups_end = is_piece_aligned<T>(data) ? piece.begin + (piece.end - piece.begin) / width * width : piece.begin;
-  for (std::int64_t i = piece.begin + static_cast<std::int64_t>(threadIdx.x) * width; i < groups_end; i += kPieceThreads * width) {
+  const std::int64_t groups_end =
+      is_piece_aligned<T>(data) ? piece.begin + (piece.end - piece.begin) / width * width : piece.begin;
+  for (std::int64_t i = piece.begin + static_cast<std::int64_t>(threadIdx.x) * width; i < groups_end;
+       i += kPieceThreads * width) {
     Vector<T, width> group = load_vector<width>(static_cast<const T*>(x + i));
 #pragma unroll
     for (int k = 0; k < width; k++) f(group.values[k]);
@@ -30,11 +32,13 @@ __device__ LIMPID_INLINE void for_groups(void* data, const Piece& piece, F f) {
 template <class T>
 __global__ void __launch_bounds__(kPieceThreads) scale_kernel(TensorTable table, compute_t<T> factor) {
   const Piece piece = table.piece(blockIdx.x);
-  for_groups<true, T>(table.tensors[piece.tensor].param, piece, [&](T& x) { x = store_number<T>(load_number(x) * factor); });
+  for_groups<true, T>(table.tensors[piece.tensor].param, piece,
+                      [&](T& x) { x = store_number<T>(load_number(x) * factor); });
 }
 
 template <class T>
-__global__ void __launch_bounds__(kPieceThreads) unscale_kernel(TensorTable table, float* found_inf, const float* inv_scale) {
+__global__ void __launch_bounds__(kPieceThreads)
+    unscale_kernel(TensorTable table, float* found_inf, const float* inv_scale) {
   using C = compute_t<T>;
   const Piece piece = table.piece(blockIdx.x);
   const float factor = *inv_scale;
@@ -59,15 +63,16 @@ __global__ void __launch_bounds__(kPieceThreads) squares_kernel(TensorTable tabl
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
-__global__ void __launch_bounds__(kPieceThreads) sum_partials_kernel(const double* partials, std::int64_t n, double* out) {
+__global__ void __launch_bounds__(kPieceThreads)
+    sum_partials_kernel(const double* partials, std::int64_t n, double* out) {
   double sum = 0;
   for (std::int64_t i = threadIdx.x; i < n; i += kPieceThreads) sum += partials[i];
   sum = block_reduce<kPieceThreads>(sum, 0.0, JoinSum());
   if (threadIdx.x == 0) out[0] = sum;
 }
 
-__global__ void amp_update_kernel(float* scale, std::int32_t* growth_tracker, const float* found_inf, double growth, double backoff,
-                                  std::int64_t interval) {
+__global__ void amp_update_kernel(float* scale, std::int32_t* growth_tracker, const float* found_inf, double growth,
+                                  double backoff, std::int64_t interval) {
   if (*found_inf != 0.0f) {
     *scale = static_cast<float>(static_cast<double>(*scale) * backoff);
     *growth_tracker = 0;
@@ -90,7 +95,8 @@ cudaError_t scale(std::span<const OptimTensor> tensors, DType dtype, double fact
   });
 }
 
-cudaError_t amp_unscale(std::span<const OptimTensor> tensors, DType dtype, float* found_inf, const float* inv_scale, cudaStream_t stream) {
+cudaError_t amp_unscale(std::span<const OptimTensor> tensors, DType dtype, float* found_inf, const float* inv_scale,
+                        cudaStream_t stream) {
   return dispatch_floating(dtype, [&]<class T>() {
     return for_tensors(tensors, [&](const TensorTable& table, std::size_t) {
       return launch(unscale_kernel<T>, table.blocks, kPieceThreads, 0, stream, table, found_inf, inv_scale);
@@ -116,8 +122,8 @@ cudaError_t sum_partials(const double* partials, std::int64_t n, double* out, cu
   return launch(sum_partials_kernel, 1, kPieceThreads, 0, stream, partials, n, out);
 }
 
-cudaError_t amp_update(float* scale, std::int32_t* growth_tracker, const float* found_inf, double growth, double backoff,
-                       std::int64_t interval, cudaStream_t stream) {
+cudaError_t amp_update(float* scale, std::int32_t* growth_tracker, const float* found_inf, double growth,
+                       double backoff, std::int64_t interval, cudaStream_t stream) {
   return launch(amp_update_kernel, 1, 1, 0, stream, scale, growth_tracker, found_inf, growth, backoff, interval);
 }
 

@@ -16,8 +16,8 @@ struct IndexShape {
 
 // Every thread lowers the record's position to its first bad one; the block that ends last completes the record.
 __global__ void __launch_bounds__(kBlockThreads)
-    check_kernel(IndexErrorRecord* record, IndexOp op, StridedIndex<1> walk, IndexShape shape, const std::int64_t* index,
-                 std::int64_t bound, std::int64_t ignored) {
+    check_kernel(IndexErrorRecord* record, IndexOp op, StridedIndex<1> walk, IndexShape shape,
+                 const std::int64_t* index, std::int64_t bound, std::int64_t ignored) {
   LIMPID_SHARED_ARRAY(bool, is_last, 1);
   if (record->found != 0) return;  // written by an earlier launch: the same for all threads
   for (std::int64_t i = first_position(); i < walk.count; i += position_step()) {
@@ -53,7 +53,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 // Operands: out, index, x without dim.
 template <class Bits>
 __global__ void __launch_bounds__(kBlockThreads)
-    gather_kernel(StridedIndex<3> walk, Bits* out, const std::int64_t* index, const Bits* x, std::int64_t bound, std::int64_t x_step) {
+    gather_kernel(StridedIndex<3> walk, Bits* out, const std::int64_t* index, const Bits* x, std::int64_t bound,
+                  std::int64_t x_step) {
   for (std::int64_t i = first_position(); i < walk.count; i += position_step()) {
     std::int64_t at[3];
     walk.offsets(i, at);
@@ -65,7 +66,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 // The same by groups of 16 bytes: rows that lie densely in x and in out, and have one index.
 template <class Bits>
 __global__ void __launch_bounds__(kBlockThreads)
-    gather_rows_kernel(StridedIndex<3> walk, Bits* out, const std::int64_t* index, const Bits* x, std::int64_t bound, std::int64_t x_step) {
+    gather_rows_kernel(StridedIndex<3> walk, Bits* out, const std::int64_t* index, const Bits* x, std::int64_t bound,
+                       std::int64_t x_step) {
   constexpr int width = kVectorWidth<Bits>;
   for (std::int64_t i = first_position(); i < walk.count; i += position_step()) {
     std::int64_t at[3];
@@ -79,13 +81,13 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 constexpr std::int64_t kScatterThreads = 16384;  // wanted; more than a device needs to hide the latency of the index
 
-// A thread owns targets [first, last) of one lane along dim: it walks the lane's index and adds what falls into its range.
-// Operands: out, index, source, all without dim.
+// A thread owns targets [first, last) of one lane along dim: it walks the lane's index and adds what falls into its
+// range. Operands: out, index, source, all without dim.
 template <class T>
 __global__ void __launch_bounds__(kBlockThreads)
-    scatter_add_kernel(StridedIndex<3> lanes, std::int64_t ranges, std::int64_t range, std::int64_t bound, std::int64_t length,
-                       T* out, std::int64_t out_step, const std::int64_t* index, std::int64_t index_step, const T* source,
-                       std::int64_t source_step) {
+    scatter_add_kernel(StridedIndex<3> lanes, std::int64_t ranges, std::int64_t range, std::int64_t bound,
+                       std::int64_t length, T* out, std::int64_t out_step, const std::int64_t* index,
+                       std::int64_t index_step, const T* source, std::int64_t source_step) {
   for (std::int64_t i = first_position(); i < lanes.count * ranges; i += position_step()) {
     const std::int64_t first = i / lanes.count * range, last = first + range < bound ? first + range : bound;
     std::int64_t at[3];
@@ -101,7 +103,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 // Operands: out, index with a step of 0 along the classes, and the class itself, whose offset is its number.
 template <class T>
-__global__ void __launch_bounds__(kBlockThreads) one_hot_kernel(StridedIndex<3> walk, T* out, const std::int64_t* index) {
+__global__ void __launch_bounds__(kBlockThreads)
+    one_hot_kernel(StridedIndex<3> walk, T* out, const std::int64_t* index) {
   for (std::int64_t i = first_position(); i < walk.count; i += position_step()) {
     std::int64_t at[3];
     walk.offsets(i, at);
@@ -111,8 +114,8 @@ __global__ void __launch_bounds__(kBlockThreads) one_hot_kernel(StridedIndex<3> 
 
 }  // namespace
 
-cudaError_t check_indices(IndexErrorRecord* record, IndexOp op, const Shape& shape, const Input& index, std::int64_t bound,
-                          std::int64_t ignored, cudaStream_t stream) {
+cudaError_t check_indices(IndexErrorRecord* record, IndexOp op, const Shape& shape, const Input& index,
+                          std::int64_t bound, std::int64_t ignored, cudaStream_t stream) {
   if (shape.numel() == 0) return cudaSuccess;
   const StridedIndex<1> walk(logical_loop<1>(shape, {&index.strides}));
   IndexShape dims{shape.size(), {}};
@@ -133,16 +136,17 @@ cudaError_t gather(DType dtype, const Shape& shape, const Output& out, const Inp
     constexpr int width = kVectorWidth<Bits>;
     Bits* to = static_cast<Bits*>(out.data);
     const Bits* from = static_cast<const Bits*>(x.data);
-    const bool rows = loop.stride[1][0] == 0 && loop.stride[2][0] == 1 && loop.extent[0] % width == 0 && x_step % width == 0 &&
-                      can_group<3>(loop, width, {out.data, index.data, x.data}, {sizeof(Bits), sizeof(Bits), sizeof(Bits)});
+    const bool rows =
+        loop.stride[1][0] == 0 && loop.stride[2][0] == 1 && loop.extent[0] % width == 0 && x_step % width == 0 &&
+        can_group<3>(loop, width, {out.data, index.data, x.data}, {sizeof(Bits), sizeof(Bits), sizeof(Bits)});
     const StridedIndex<3> walk(loop, rows ? width : 1);
-    return launch(rows ? gather_rows_kernel<Bits> : gather_kernel<Bits>, grid_for(walk.count), kBlockThreads, 0, stream, walk, to,
-                  at_index, from, bound, x_step);
+    return launch(rows ? gather_rows_kernel<Bits> : gather_kernel<Bits>, grid_for(walk.count), kBlockThreads, 0, stream,
+                  walk, to, at_index, from, bound, x_step);
   });
 }
 
-cudaError_t scatter_add(DType dtype, const Shape& shape, const Output& out, int dim, std::int64_t bound, const Input& index,
-                        const Input& source, cudaStream_t stream) {
+cudaError_t scatter_add(DType dtype, const Shape& shape, const Output& out, int dim, std::int64_t bound,
+                        const Input& index, const Input& source, cudaStream_t stream) {
   if (shape.numel() == 0 || bound == 0) return cudaSuccess;
   Shape lane_shape = shape;
   lane_shape[dim] = 1;
@@ -150,9 +154,10 @@ cudaError_t scatter_add(DType dtype, const Shape& shape, const Output& out, int 
   const std::int64_t wanted = std::clamp<std::int64_t>(kScatterThreads / lanes.count, 1, bound);
   const std::int64_t range = (bound + wanted - 1) / wanted, ranges = (bound + range - 1) / range;
   return dispatch_numbers(dtype, [&]<class T>() {
-    return launch(scatter_add_kernel<T>, grid_for(lanes.count * ranges), kBlockThreads, 0, stream, lanes, ranges, range, bound,
-                  shape[dim], static_cast<T*>(out.data), out.strides[dim], static_cast<const std::int64_t*>(index.data),
-                  index.strides[dim], static_cast<const T*>(source.data), source.strides[dim]);
+    return launch(scatter_add_kernel<T>, grid_for(lanes.count * ranges), kBlockThreads, 0, stream, lanes, ranges, range,
+                  bound, shape[dim], static_cast<T*>(out.data), out.strides[dim],
+                  static_cast<const std::int64_t*>(index.data), index.strides[dim], static_cast<const T*>(source.data),
+                  source.strides[dim]);
   });
 }
 

@@ -8,9 +8,9 @@
 
 namespace limpid::cu {
 
-// index: i64, any strides. `ignored` is allowed too (cross entropy's ignore_index; 0 where there is none). Nothing for an
-// empty index, and nothing while the record holds an earlier error.
-cudaError_t check_indices(IndexErrorRecord* record, IndexOp op, const Shape& shape, const Input& index, std::int64_t bound,
-                          std::int64_t ignored, cudaStream_t stream);
+// index: i64, any strides. `ignored` is allowed too (cross entropy's ignore_index; 0 where there is none). Nothing for
+// an empty index, and nothing while the record holds an earlier error.
+cudaError_t check_indices(IndexErrorRecord* record, IndexOp op, const Shape& shape, const Input& index,
+                          std::int64_t bound, std::int64_t ignored, cudaStream_t stream);
 
 }  // namespace limpid::cu

@@ -1,6 +1,7 @@
 // One kernel over many tensors of different lengths: a table in the kernel's arguments says which block works where.
 //
-//   for_tensors(tensors, [&](const TensorTable& table, std::int64_t first) { return launch(kernel, table.blocks, ...); });
+//   for_tensors(tensors, [&](const TensorTable& table, std::int64_t first) { return launch(kernel, table.blocks, ...);
+//   });
 //   __global__ void kernel(TensorTable table) { const Piece piece = table.piece(blockIdx.x); ... }
 #pragma once
 
@@ -12,7 +13,7 @@
 
 namespace limpid::cu {
 
-constexpr int kTensorsALaunch = 64;           // 56 bytes each; arguments of a kernel have 4 KiB
+constexpr int kTensorsALaunch = 64;            // 56 bytes each; arguments of a kernel have 4 KiB
 constexpr std::int64_t kPieceElements = 4096;  // of a block, at most
 constexpr int kPieceThreads = 256;
 
@@ -43,7 +44,8 @@ struct TensorTable {
 };
 static_assert(sizeof(TensorTable) <= 3900);
 
-// run(table, index of its first tensor) for tables of up to kTensorsALaunch tensors; a table without elements is left out.
+// run(table, index of its first tensor) for tables of up to kTensorsALaunch tensors; a table without elements is left
+// out.
 template <class Run>
 cudaError_t for_tensors(std::span<const OptimTensor> tensors, const Run& run) {
   for (std::size_t first = 0; first < tensors.size(); first += kTensorsALaunch) {

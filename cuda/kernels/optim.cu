@@ -19,8 +19,12 @@ struct SgdRule {
   bool has_momentum, nesterov;
   bool first = false;  // the momentum buffer takes the gradient as it is
   explicit SgdRule(const SgdArgs& a)
-      : lr(static_cast<C>(a.lr)), momentum(static_cast<C>(a.momentum)), fresh(static_cast<C>(1.0 - a.dampening)),
-        decay(static_cast<C>(a.weight_decay)), has_momentum(a.momentum != 0), nesterov(a.nesterov) {}
+      : lr(static_cast<C>(a.lr)),
+        momentum(static_cast<C>(a.momentum)),
+        fresh(static_cast<C>(1.0 - a.dampening)),
+        decay(static_cast<C>(a.weight_decay)),
+        has_momentum(a.momentum != 0),
+        nesterov(a.nesterov) {}
   __device__ void corrections(std::int64_t, double (&)[2]) const {}
   __device__ void prepare(std::int64_t step, const double (&)[2]) { first = step == 1; }
   __device__ LIMPID_INLINE void update(C& p, C g, C (&s)[3]) const {
@@ -42,9 +46,16 @@ struct AdamRule {
   bool amsgrad;
   C rate = 0, root = 0;
   explicit AdamRule(const AdamArgs& a)
-      : lr64(a.lr), beta1_64(a.beta1), beta2_64(a.beta2), keep(a.decoupled ? static_cast<C>(1.0 - a.lr * a.weight_decay) : C(1)),
-        decay(a.decoupled ? C(0) : static_cast<C>(a.weight_decay)), fresh1(static_cast<C>(1.0 - a.beta1)),
-        beta2(static_cast<C>(a.beta2)), fresh2(static_cast<C>(1.0 - a.beta2)), eps(static_cast<C>(a.eps)), amsgrad(a.amsgrad) {}
+      : lr64(a.lr),
+        beta1_64(a.beta1),
+        beta2_64(a.beta2),
+        keep(a.decoupled ? static_cast<C>(1.0 - a.lr * a.weight_decay) : C(1)),
+        decay(a.decoupled ? C(0) : static_cast<C>(a.weight_decay)),
+        fresh1(static_cast<C>(1.0 - a.beta1)),
+        beta2(static_cast<C>(a.beta2)),
+        fresh2(static_cast<C>(1.0 - a.beta2)),
+        eps(static_cast<C>(a.eps)),
+        amsgrad(a.amsgrad) {}
   __device__ void corrections(std::int64_t step, double (&out)[2]) const {
     out[0] = 1.0 - std::pow(beta1_64, static_cast<double>(step));
     out[1] = 1.0 - std::pow(beta2_64, static_cast<double>(step));
@@ -72,8 +83,13 @@ struct RmspropRule {
   C lr, alpha, fresh, eps, decay, momentum;
   bool centered, has_momentum;
   explicit RmspropRule(const RmspropArgs& a)
-      : lr(static_cast<C>(a.lr)), alpha(static_cast<C>(a.alpha)), fresh(static_cast<C>(1.0 - a.alpha)), eps(static_cast<C>(a.eps)),
-        decay(static_cast<C>(a.weight_decay)), momentum(static_cast<C>(a.momentum)), centered(a.centered),
+      : lr(static_cast<C>(a.lr)),
+        alpha(static_cast<C>(a.alpha)),
+        fresh(static_cast<C>(1.0 - a.alpha)),
+        eps(static_cast<C>(a.eps)),
+        decay(static_cast<C>(a.weight_decay)),
+        momentum(static_cast<C>(a.momentum)),
+        centered(a.centered),
         has_momentum(a.momentum != 0) {}
   __device__ void corrections(std::int64_t, double (&)[2]) const {}
   __device__ void prepare(std::int64_t, const double (&)[2]) {}
@@ -130,17 +146,20 @@ __device__ LIMPID_INLINE void update_group(const OptimTensor& t, std::int64_t at
 template <class P, class S, class Rule>
 __device__ LIMPID_INLINE void update_piece(const OptimTensor& t, const Piece& piece, const Rule& rule) {
   constexpr int width = kPieceWidth<P>;
-  const bool aligned = is_piece_aligned<P>(t.param) && is_piece_aligned<P>(t.grad) && is_piece_aligned<S>(t.states[0]) &&
-                       is_piece_aligned<S>(t.states[1]) && is_piece_aligned<S>(t.states[2]);
+  const bool aligned = is_piece_aligned<P>(t.param) && is_piece_aligned<P>(t.grad) &&
+                       is_piece_aligned<S>(t.states[0]) && is_piece_aligned<S>(t.states[1]) &&
+                       is_piece_aligned<S>(t.states[2]);
   const std::int64_t groups_end = aligned ? piece.begin + (piece.end - piece.begin) / width * width : piece.begin;
-  for (std::int64_t i = piece.begin + static_cast<std::int64_t>(threadIdx.x) * width; i < groups_end; i += kPieceThreads * width) {
+  for (std::int64_t i = piece.begin + static_cast<std::int64_t>(threadIdx.x) * width; i < groups_end;
+       i += kPieceThreads * width) {
     update_group<width, P, S>(t, i, rule);
   }
   for (std::int64_t i = groups_end + threadIdx.x; i < piece.end; i += kPieceThreads) update_group<1, P, S>(t, i, rule);
 }
 
 template <class P, class S, class Rule>
-__global__ void __launch_bounds__(kPieceThreads) step_kernel(TensorTable table, Rule rule, std::int64_t step, Guard guard) {
+__global__ void __launch_bounds__(kPieceThreads)
+    step_kernel(TensorTable table, Rule rule, std::int64_t step, Guard guard) {
   if (guard.found_inf != nullptr && *guard.found_inf != 0.0f) return;
   LIMPID_SHARED_ARRAY(double, shared, 2);
   if (guard.skipped != nullptr) step -= *guard.skipped;
@@ -158,7 +177,8 @@ __global__ void __launch_bounds__(kPieceThreads) step_kernel(TensorTable table, 
 
 // Rule<compute type> on parameters P with states S.
 template <template <class> class Rule, class P, class S, class Args>
-cudaError_t run(std::span<const OptimTensor> tensors, const Args& args, std::int64_t step, Guard guard, cudaStream_t stream) {
+cudaError_t run(std::span<const OptimTensor> tensors, const Args& args, std::int64_t step, Guard guard,
+                cudaStream_t stream) {
   using R = Rule<compute_t<P>>;
   return for_tensors(tensors, [&](const TensorTable& table, std::size_t) {
     return launch(step_kernel<P, S, R>, table.blocks, kPieceThreads, 0, stream, table, R(args), step, guard);
@@ -166,8 +186,8 @@ cudaError_t run(std::span<const OptimTensor> tensors, const Args& args, std::int
 }
 
 template <template <class> class Rule, class Args>
-cudaError_t run_any(std::span<const OptimTensor> tensors, OptimTypes types, const Args& args, std::int64_t step, Guard guard,
-                    cudaStream_t stream) {
+cudaError_t run_any(std::span<const OptimTensor> tensors, OptimTypes types, const Args& args, std::int64_t step,
+                    Guard guard, cudaStream_t stream) {
   return dispatch_floating(types.param, [&]<class P>() -> cudaError_t {
     if (types.state == types.param) return run<Rule, P, P>(tensors, args, step, guard, stream);
     if constexpr (kIsNarrow<P>) {
@@ -188,10 +208,16 @@ struct LambRule {  // the update; CPU: LambScalars
   T correction1, root, eps, decay, fresh1, beta2, fresh2, scale;
   explicit LambRule(const LambArgs& a)
       : correction1(static_cast<T>(1.0 - std::pow(a.beta1, static_cast<double>(a.step)))),
-        root(static_cast<T>(std::sqrt(1.0 - std::pow(a.beta2, static_cast<double>(a.step))))), eps(static_cast<T>(a.eps)),
-        decay(static_cast<T>(a.weight_decay)), fresh1(static_cast<T>(1.0 - a.beta1)), beta2(static_cast<T>(a.beta2)),
-        fresh2(static_cast<T>(1.0 - a.beta2)), scale(static_cast<T>(a.grad_scale)) {}
-  __device__ LIMPID_INLINE T update(T p, T m, T v) const { return m / correction1 / (std::sqrt(v) / root + eps) + decay * p; }
+        root(static_cast<T>(std::sqrt(1.0 - std::pow(a.beta2, static_cast<double>(a.step))))),
+        eps(static_cast<T>(a.eps)),
+        decay(static_cast<T>(a.weight_decay)),
+        fresh1(static_cast<T>(1.0 - a.beta1)),
+        beta2(static_cast<T>(a.beta2)),
+        fresh2(static_cast<T>(1.0 - a.beta2)),
+        scale(static_cast<T>(a.grad_scale)) {}
+  __device__ LIMPID_INLINE T update(T p, T m, T v) const {
+    return m / correction1 / (std::sqrt(v) / root + eps) + decay * p;
+  }
 };
 
 // Partial sums of a piece, one a block, in an order that the block's threads fix.
@@ -202,7 +228,8 @@ __device__ LIMPID_INLINE void store_squares(Squares mine, Squares* partial) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(kPieceThreads) lamb_moments_kernel(TensorTable table, LambRule<T> rule, Squares* partial) {
+__global__ void __launch_bounds__(kPieceThreads)
+    lamb_moments_kernel(TensorTable table, LambRule<T> rule, Squares* partial) {
   const Piece piece = table.piece(blockIdx.x);
   const OptimTensor& t = table.tensors[piece.tensor];
   T* first = static_cast<T*>(t.states[0]);
@@ -226,22 +253,24 @@ __global__ void __launch_bounds__(kPieceThreads) norms_kernel(TensorTable table,
   const OptimTensor& t = table.tensors[piece.tensor];
   Squares mine{0, 0};
   for (std::int64_t i = piece.begin + threadIdx.x; i < piece.end; i += kPieceThreads) {
-    const double p = static_cast<double>(static_cast<const T*>(t.param)[i]), g = static_cast<double>(static_cast<const T*>(t.grad)[i]);
+    const double p = static_cast<double>(static_cast<const T*>(t.param)[i]),
+                 g = static_cast<double>(static_cast<const T*>(t.grad)[i]);
     mine.weight += p * p;
     mine.other += g * g;
   }
   store_squares(mine, partial);
 }
 
-// How the ratio comes from the norms: LAMB |p| / |u|, at most 1 with a clip; LARS c |p| / (|g| + decay |p| + eps), with a
-// clip at most lr.
+// How the ratio comes from the norms: LAMB |p| / |u|, at most 1 with a clip; LARS c |p| / (|g| + decay |p| + eps), with
+// a clip at most lr.
 struct TrustRule {
   bool lamb, adapt, clip;
   double coefficient, decay, eps, lr;
 };
 
 // A block a tensor.
-__global__ void __launch_bounds__(kPieceThreads) trust_kernel(TensorTable table, TrustRule rule, const Squares* partial, double* trust) {
+__global__ void __launch_bounds__(kPieceThreads)
+    trust_kernel(TensorTable table, TrustRule rule, const Squares* partial, double* trust) {
   const unsigned t = blockIdx.x;
   Squares sum{0, 0};
   for (unsigned b = table.first_block[t] + threadIdx.x; b < table.first_block[t + 1]; b += kPieceThreads) {
@@ -253,7 +282,8 @@ __global__ void __launch_bounds__(kPieceThreads) trust_kernel(TensorTable table,
   if (threadIdx.x != 0) return;
   double ratio = 1;
   if (rule.adapt) {
-    if (weight > 0 && other > 0) ratio = rule.lamb ? weight / other : rule.coefficient * weight / (other + weight * rule.decay + rule.eps);
+    if (weight > 0 && other > 0)
+      ratio = rule.lamb ? weight / other : rule.coefficient * weight / (other + weight * rule.decay + rule.eps);
     if (rule.clip) {
       if (!rule.lamb) ratio /= rule.lr;
       if (ratio > 1.0) ratio = 1.0;
@@ -270,7 +300,8 @@ __global__ void __launch_bounds__(kPieceThreads)
   const T rate = static_cast<T>(lr * trust[piece.tensor]);
   T* param = static_cast<T*>(t.param);
   for (std::int64_t i = piece.begin + threadIdx.x; i < piece.end; i += kPieceThreads) {
-    param[i] -= rate * rule.update(param[i], static_cast<const T*>(t.states[0])[i], static_cast<const T*>(t.states[1])[i]);
+    param[i] -=
+        rate * rule.update(param[i], static_cast<const T*>(t.states[0])[i], static_cast<const T*>(t.states[1])[i]);
   }
 }
 
@@ -281,9 +312,13 @@ struct LarsRule {
   bool has_momentum, nesterov;
   T ratio = 1;
   explicit LarsRule(const LarsArgs& a)
-      : lr(static_cast<T>(a.lr)), decay(static_cast<T>(a.weight_decay)), momentum(static_cast<T>(a.momentum)),
-        keep(a.first_step ? T(0) : static_cast<T>(a.momentum)), fresh(a.first_step ? T(1) : static_cast<T>(1.0 - a.dampening)),
-        has_momentum(a.momentum != 0), nesterov(a.nesterov) {}
+      : lr(static_cast<T>(a.lr)),
+        decay(static_cast<T>(a.weight_decay)),
+        momentum(static_cast<T>(a.momentum)),
+        keep(a.first_step ? T(0) : static_cast<T>(a.momentum)),
+        fresh(a.first_step ? T(1) : static_cast<T>(1.0 - a.dampening)),
+        has_momentum(a.momentum != 0),
+        nesterov(a.nesterov) {}
   __device__ LIMPID_INLINE void update(T& p, T g, T (&s)[3]) const {
     const T d = (g + decay * p) * ratio;
     T move = d;
@@ -297,7 +332,8 @@ struct LarsRule {
 };
 
 template <class T>
-__global__ void __launch_bounds__(kPieceThreads) lars_apply_kernel(TensorTable table, LarsRule<T> rule, const double* trust) {
+__global__ void __launch_bounds__(kPieceThreads)
+    lars_apply_kernel(TensorTable table, LarsRule<T> rule, const double* trust) {
   const Piece piece = table.piece(blockIdx.x);
   rule.ratio = static_cast<T>(trust[piece.tensor]);
   update_piece<T, T>(table.tensors[piece.tensor], piece, rule);
@@ -331,13 +367,16 @@ cudaError_t dispatch_wide(DType dtype, F&& f) {
 
 }  // namespace
 
-cudaError_t sgd(std::span<const OptimTensor> tensors, OptimTypes types, const SgdArgs& args, Guard guard, cudaStream_t stream) {
+cudaError_t sgd(std::span<const OptimTensor> tensors, OptimTypes types, const SgdArgs& args, Guard guard,
+                cudaStream_t stream) {
   return run_any<SgdRule>(tensors, types, args, args.step, guard, stream);
 }
-cudaError_t adam(std::span<const OptimTensor> tensors, OptimTypes types, const AdamArgs& args, Guard guard, cudaStream_t stream) {
+cudaError_t adam(std::span<const OptimTensor> tensors, OptimTypes types, const AdamArgs& args, Guard guard,
+                 cudaStream_t stream) {
   return run_any<AdamRule>(tensors, types, args, args.step, guard, stream);
 }
-cudaError_t rmsprop(std::span<const OptimTensor> tensors, OptimTypes types, const RmspropArgs& args, Guard guard, cudaStream_t stream) {
+cudaError_t rmsprop(std::span<const OptimTensor> tensors, OptimTypes types, const RmspropArgs& args, Guard guard,
+                    cudaStream_t stream) {
   return run_any<RmspropRule>(tensors, types, args, 1, guard, stream);
 }
 
@@ -347,10 +386,17 @@ std::size_t trust_workspace_bytes(std::span<const OptimTensor> tensors) {
   return bytes;
 }
 
-cudaError_t lamb(std::span<const OptimTensor> tensors, DType dtype, const LambArgs& args, void* workspace, cudaStream_t stream) {
+cudaError_t lamb(std::span<const OptimTensor> tensors, DType dtype, const LambArgs& args, void* workspace,
+                 cudaStream_t stream) {
   return dispatch_wide(dtype, [&]<class T>() {
     const LambRule<T> rule(args);
-    const TrustRule trust{.lamb = true, .adapt = args.adapt, .clip = args.trust_clip, .coefficient = 1, .decay = 0, .eps = 0, .lr = args.lr};
+    const TrustRule trust{.lamb = true,
+                          .adapt = args.adapt,
+                          .clip = args.trust_clip,
+                          .coefficient = 1,
+                          .decay = 0,
+                          .eps = 0,
+                          .lr = args.lr};
     return run_trust(
         tensors, trust, workspace, stream,
         [&](const TensorTable& table, Squares* partial) {
@@ -362,10 +408,16 @@ cudaError_t lamb(std::span<const OptimTensor> tensors, DType dtype, const LambAr
   });
 }
 
-cudaError_t lars(std::span<const OptimTensor> tensors, DType dtype, const LarsArgs& args, void* workspace, cudaStream_t stream) {
+cudaError_t lars(std::span<const OptimTensor> tensors, DType dtype, const LarsArgs& args, void* workspace,
+                 cudaStream_t stream) {
   return dispatch_wide(dtype, [&]<class T>() {
-    const TrustRule trust{.lamb = false, .adapt = args.adapt, .clip = args.trust_clip, .coefficient = args.trust_coefficient,
-                          .decay = args.weight_decay, .eps = args.eps, .lr = args.lr};
+    const TrustRule trust{.lamb = false,
+                          .adapt = args.adapt,
+                          .clip = args.trust_clip,
+                          .coefficient = args.trust_coefficient,
+                          .decay = args.weight_decay,
+                          .eps = args.eps,
+                          .lr = args.lr};
     return run_trust(
         tensors, trust, workspace, stream,
         [&](const TensorTable& table, Squares* partial) {

@@ -39,8 +39,8 @@ __device__ LIMPID_INLINE void load_four(const T* from, T (&values)[kFour]) {
 
 // walk: logical order. dense: element i lies at i, and groups of four are aligned.
 template <class T>
-__global__ void __launch_bounds__(kBlockThreads)
-    fill_random_kernel(StridedIndex<1> walk, bool dense, bool is_normal, T* out, std::uint64_t key, std::uint64_t first) {
+__global__ void __launch_bounds__(kBlockThreads) fill_random_kernel(StridedIndex<1> walk, bool dense, bool is_normal,
+                                                                    T* out, std::uint64_t key, std::uint64_t first) {
   const std::int64_t groups = (walk.count + kFour - 1) / kFour;
   for (std::int64_t g = first_position(); g < groups; g += position_step()) {
     const Philox4 bits = philox(key, first + static_cast<std::uint64_t>(g));
@@ -72,10 +72,11 @@ __global__ void __launch_bounds__(kBlockThreads)
 // Element i takes number base + i. Operands: out, x, in logical order.
 template <class T>
 __global__ void __launch_bounds__(kBlockThreads)
-    dropout_kernel(StridedIndex<2> walk, bool dense, T* out, const T* x, float p, compute_t<T> factor, std::uint64_t key,
-                   std::uint64_t base) {
+    dropout_kernel(StridedIndex<2> walk, bool dense, T* out, const T* x, float p, compute_t<T> factor,
+                   std::uint64_t key, std::uint64_t base) {
   const std::uint64_t first_group = base / kFour;
-  const auto groups = static_cast<std::int64_t>((base + static_cast<std::uint64_t>(walk.count) + kFour - 1) / kFour - first_group);
+  const auto groups =
+      static_cast<std::int64_t>((base + static_cast<std::uint64_t>(walk.count) + kFour - 1) / kFour - first_group);
   for (std::int64_t g = first_position(); g < groups; g += position_step()) {
     const Philox4 bits = philox(key, first_group + static_cast<std::uint64_t>(g));
     const std::int64_t first = g * kFour - static_cast<std::int64_t>(base % kFour);
@@ -84,7 +85,8 @@ __global__ void __launch_bounds__(kBlockThreads)
       load_four(x + first, values);
 #pragma unroll
       for (int k = 0; k < kFour; k++) {
-        values[k] = store_number<T>(uniform_from_bits(bits.v[k]) >= p ? load_number(values[k]) * factor : compute_t<T>(0));
+        values[k] =
+            store_number<T>(uniform_from_bits(bits.v[k]) >= p ? load_number(values[k]) * factor : compute_t<T>(0));
       }
       store_four(out + first, values);
       continue;
@@ -94,28 +96,31 @@ __global__ void __launch_bounds__(kBlockThreads)
       if (first + k < 0 || first + k >= walk.count) continue;
       std::int64_t at[2];
       walk.offsets(first + k, at);
-      out[at[0]] = store_number<T>(uniform_from_bits(bits.v[k]) >= p ? load_number(x[at[1]]) * factor : compute_t<T>(0));
+      out[at[0]] =
+          store_number<T>(uniform_from_bits(bits.v[k]) >= p ? load_number(x[at[1]]) * factor : compute_t<T>(0));
     }
   }
 }
 
-cudaError_t fill_random(DType dtype, const Shape& shape, const Output& out, bool is_normal, std::uint64_t key, std::uint64_t first,
-                        cudaStream_t stream) {
+cudaError_t fill_random(DType dtype, const Shape& shape, const Output& out, bool is_normal, std::uint64_t key,
+                        std::uint64_t first, cudaStream_t stream) {
   if (shape.numel() == 0) return cudaSuccess;
   const StridedIndex<1> walk(logical_loop<1>(shape, {&out.strides}));
   return dispatch_floating(dtype, [&]<class T>() {
     const bool dense = is_contiguous(shape, out.strides) && can_store_four<T>(out.data);
-    return launch(fill_random_kernel<T>, grid_for((walk.count + kFour - 1) / kFour), kBlockThreads, 0, stream, walk, dense,
-                  is_normal, static_cast<T*>(out.data), key, first);
+    return launch(fill_random_kernel<T>, grid_for((walk.count + kFour - 1) / kFour), kBlockThreads, 0, stream, walk,
+                  dense, is_normal, static_cast<T*>(out.data), key, first);
   });
 }
 
 }  // namespace
 
-cudaError_t uniform(DType dtype, const Shape& shape, const Output& out, std::uint64_t key, std::uint64_t first, cudaStream_t stream) {
+cudaError_t uniform(DType dtype, const Shape& shape, const Output& out, std::uint64_t key, std::uint64_t first,
+                    cudaStream_t stream) {
   return fill_random(dtype, shape, out, false, key, first, stream);
 }
-cudaError_t normal(DType dtype, const Shape& shape, const Output& out, std::uint64_t key, std::uint64_t first, cudaStream_t stream) {
+cudaError_t normal(DType dtype, const Shape& shape, const Output& out, std::uint64_t key, std::uint64_t first,
+                   cudaStream_t stream) {
   return fill_random(dtype, shape, out, true, key, first, stream);
 }
 
@@ -130,8 +135,8 @@ cudaError_t dropout(DType dtype, const Shape& shape, const Output& out, const In
     const bool dense = base % kFour == 0 && is_contiguous(shape, out.strides) && is_contiguous(shape, x.strides) &&
                        can_store_four<T>(out.data) && can_store_four<T>(x.data);
     const auto factor = static_cast<compute_t<T>>(p < 1 ? 1.0 / (1.0 - p) : 0.0);
-    return launch(dropout_kernel<T>, grid_for(n / kFour + 2), kBlockThreads, 0, stream, walk, dense, static_cast<T*>(out.data),
-                  static_cast<const T*>(x.data), static_cast<float>(p), factor, key, base);
+    return launch(dropout_kernel<T>, grid_for(n / kFour + 2), kBlockThreads, 0, stream, walk, dense,
+                  static_cast<T*>(out.data), static_cast<const T*>(x.data), static_cast<float>(p), factor, key, base);
   });
 }
 

@@ -11,12 +11,12 @@ namespace limpid::cu {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kRun = 8;                        // values that a thread loads before it joins them
-constexpr std::int64_t kWantedBlocks = 512;    // more than a device runs at once, few enough for short second passes
+constexpr int kRun = 8;                      // values that a thread loads before it joins them
+constexpr std::int64_t kWantedBlocks = 512;  // more than a device runs at once, few enough for short second passes
 constexpr std::int64_t kValuesAThread = 2 * kRun;  // at least, before a reduction is split further
 
-// A block reduces `slots` outputs with `lanes` threads each. Neighbouring threads take neighbours in memory: lanes of one
-// output where the reduced dim is the dense one (rows), else outputs (columns).
+// A block reduces `slots` outputs with `lanes` threads each. Neighbouring threads take neighbours in memory: lanes of
+// one output where the reduced dim is the dense one (rows), else outputs (columns).
 struct Partition {
   std::int64_t outputs = 0, length = 0;  // of x; length in groups of the vector width
   int lanes = 1, slots = 1;
@@ -49,8 +49,8 @@ Plan make_plan(const Shape& shape, const Strides& strides, const Strides& out_st
   Partition& p = plan.partition;
   p.outputs = plan.kept.numel, p.length = plan.reduced.numel;
   p.columns = p.outputs > 1 && p.length > 1 && plan.kept.stride[0][0] < plan.reduced.stride[0][0];
-  bool vectors = width > 1 && !p.columns && plan.reduced.rank == 1 && plan.reduced.stride[0][0] == 1 && p.length >= 2 * width &&
-                 reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
+  bool vectors = width > 1 && !p.columns && plan.reduced.rank == 1 && plan.reduced.stride[0][0] == 1 &&
+                 p.length >= 2 * width && reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
   for (int i = 0; vectors && p.outputs > 1 && i < plan.kept.rank; i++) vectors = plan.kept.stride[0][i] % width == 0;
   if (vectors) {
     plan.width = width;
@@ -79,9 +79,13 @@ struct Sum {  // the hot one: short runs in float
   using Total = Widest<T>;
   __device__ Run value(Run x) const { return x; }
   template <class A>
-  __device__ A identity() const { return 0; }
+  __device__ A identity() const {
+    return 0;
+  }
   template <class A>
-  __device__ A join(A a, A b) const { return a + b; }
+  __device__ A join(A a, A b) const {
+    return a + b;
+  }
 };
 
 template <class A>
@@ -115,7 +119,9 @@ struct AnyReduce {  // any op, chosen at run time
     }
   }
   template <class A>
-  __device__ A identity() const { return identity_of<A>(op); }
+  __device__ A identity() const {
+    return identity_of<A>(op);
+  }
   template <class A>
   __device__ A join(A a, A b) const {
     switch (op) {
@@ -157,13 +163,14 @@ __device__ A join_lanes(A value, int lane, int slot, int lanes, const Join& join
 // partial: [splits][outputs] totals, or null where there is one split.
 template <int width, class T, class Op>
 __global__ void __launch_bounds__(kThreads)
-    reduce_kernel(Op op, Partition p, StridedIndex<2> kept, StridedIndex<1> reduced, const T* x, typename Op::Total* partial,
-                  DType out_dtype, void* out) {
+    reduce_kernel(Op op, Partition p, StridedIndex<2> kept, StridedIndex<1> reduced, const T* x,
+                  typename Op::Total* partial, DType out_dtype, void* out) {
   using Run = typename Op::Run;
   using Total = typename Op::Total;
   LIMPID_SHARED_ARRAY(Total, shared, kThreads);
   const int thread = static_cast<int>(threadIdx.x);
-  const int lane = p.columns ? thread / p.slots : thread % p.lanes, slot = p.columns ? thread % p.slots : thread / p.lanes;
+  const int lane = p.columns ? thread / p.slots : thread % p.lanes,
+            slot = p.columns ? thread % p.slots : thread / p.lanes;
   const std::int64_t begin = blockIdx.y * p.chunk, end = begin + p.chunk < p.length ? begin + p.chunk : p.length;
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * p.slots; first < p.outputs;
        first += static_cast<std::int64_t>(gridDim.x) * p.slots) {
@@ -187,15 +194,18 @@ __global__ void __launch_bounds__(kThreads)
         for (int k = 0; k < kRun; k++) {
           if (r + static_cast<std::int64_t>(k) * p.lanes >= end) break;
 #pragma unroll
-          for (int i = 0; i < width; i++) run = op.join(run, op.value(static_cast<Run>(load_number(values[k].values[i]))));
+          for (int i = 0; i < width; i++)
+            run = op.join(run, op.value(static_cast<Run>(load_number(values[k].values[i]))));
         }
         total = op.join(total, static_cast<Total>(run));
       }
       if (width > 1 && lane < p.tail && end == p.length) {
-        total = op.join(total, static_cast<Total>(op.value(static_cast<Run>(load_number(from[p.length * width + lane])))));
+        total =
+            op.join(total, static_cast<Total>(op.value(static_cast<Run>(load_number(from[p.length * width + lane])))));
       }
     }
-    total = join_lanes(total, lane, slot, p.lanes, [&](Total a, Total b) { return op.join(a, b); }, shared);
+    total = join_lanes(
+        total, lane, slot, p.lanes, [&](Total a, Total b) { return op.join(a, b); }, shared);
     if (lane != 0 || output >= p.outputs) continue;
     if (partial != nullptr) {
       partial[blockIdx.y * p.outputs + output] = total;
@@ -208,7 +218,8 @@ __global__ void __launch_bounds__(kThreads)
 // A warp an output joins the splits.
 template <class Op>
 __global__ void __launch_bounds__(kThreads)
-    join_splits_kernel(Op op, std::int64_t splits, StridedIndex<2> kept, const typename Op::Total* partial, DType out_dtype, void* out) {
+    join_splits_kernel(Op op, std::int64_t splits, StridedIndex<2> kept, const typename Op::Total* partial,
+                       DType out_dtype, void* out) {
   using Total = typename Op::Total;
   LIMPID_SHARED_ARRAY(Total, shared, kThreads);
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize, slot = static_cast<int>(threadIdx.x) / kWarpSize;
@@ -220,7 +231,8 @@ __global__ void __launch_bounds__(kThreads)
     if (output < kept.count) {
       for (std::int64_t s = lane; s < splits; s += kWarpSize) total = op.join(total, partial[s * kept.count + output]);
     }
-    total = join_lanes(total, lane, slot, kWarpSize, [&](Total a, Total b) { return op.join(a, b); }, shared);
+    total = join_lanes(
+        total, lane, slot, kWarpSize, [&](Total a, Total b) { return op.join(a, b); }, shared);
     if (lane != 0 || output >= kept.count) continue;
     std::int64_t at[2];
     kept.offsets(output, at);
@@ -229,16 +241,18 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <int width, class T, class Op>
-cudaError_t run(const Op& op, const Plan& plan, const T* x, DType out_dtype, void* out, void* workspace, cudaStream_t stream) {
+cudaError_t run(const Op& op, const Plan& plan, const T* x, DType out_dtype, void* out, void* workspace,
+                cudaStream_t stream) {
   const Partition& p = plan.partition;
   const StridedIndex<2> kept(plan.kept);
   const StridedIndex<1> reduced(plan.reduced, width);
   auto* partial = p.splits > 1 ? static_cast<typename Op::Total*>(workspace) : nullptr;
-  const dim3 grid(grid_for(p.outputs, p.slots), static_cast<unsigned>(p.splits));
-  const cudaError_t error = launch(reduce_kernel<width, T, Op>, grid, kThreads, 0, stream, op, p, kept, reduced, x, partial, out_dtype, out);
+  const dim3 grid(grid_for(p.outputs, p.slots, kMaxSharingBlocks), static_cast<unsigned>(p.splits));
+  const cudaError_t error =
+      launch(reduce_kernel<width, T, Op>, grid, kThreads, 0, stream, op, p, kept, reduced, x, partial, out_dtype, out);
   if (error != cudaSuccess || partial == nullptr) return error;
-  return launch(join_splits_kernel<Op>, grid_for(p.outputs, kThreads / kWarpSize), kThreads, 0, stream, op, p.splits, kept,
-                static_cast<const typename Op::Total*>(partial), out_dtype, out);
+  return launch(join_splits_kernel<Op>, grid_for(p.outputs, kThreads / kWarpSize, kMaxSharingBlocks), kThreads, 0,
+                stream, op, p.splits, kept, static_cast<const typename Op::Total*>(partial), out_dtype, out);
 }
 
 // ---- the place of the extreme value
@@ -259,12 +273,13 @@ __device__ bool comes_first(bool maximum, const Extreme<C>& a, const Extreme<C>&
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    arg_reduce_kernel(bool maximum, Partition p, StridedIndex<2> kept, std::int64_t step, const T* x, std::int64_t* out) {
+__global__ void __launch_bounds__(kThreads) arg_reduce_kernel(bool maximum, Partition p, StridedIndex<2> kept,
+                                                              std::int64_t step, const T* x, std::int64_t* out) {
   using Candidate = Extreme<compute_t<T>>;
   LIMPID_SHARED_ARRAY(Candidate, shared, kThreads);
   const int thread = static_cast<int>(threadIdx.x);
-  const int lane = p.columns ? thread / p.slots : thread % p.lanes, slot = p.columns ? thread % p.slots : thread / p.lanes;
+  const int lane = p.columns ? thread / p.slots : thread % p.lanes,
+            slot = p.columns ? thread % p.slots : thread / p.lanes;
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * p.slots; first < p.outputs;
        first += static_cast<std::int64_t>(gridDim.x) * p.slots) {
     const std::int64_t output = first + slot;
@@ -277,8 +292,9 @@ __global__ void __launch_bounds__(kThreads)
         if (comes_first(maximum, candidate, best)) best = candidate;
       }
     }
-    best = join_lanes(best, lane, slot, p.lanes,
-                      [&](const Candidate& a, const Candidate& b) { return comes_first(maximum, a, b) ? a : b; }, shared);
+    best = join_lanes(
+        best, lane, slot, p.lanes,
+        [&](const Candidate& a, const Candidate& b) { return comes_first(maximum, a, b) ? a : b; }, shared);
     if (lane == 0 && output < p.outputs) out[at[1]] = best.place;
   }
 }
@@ -321,8 +337,9 @@ cudaError_t arg_reduce(bool maximum, const Shape& shape, const Output& out, DTyp
   const Plan plan = make_plan(shape, x.strides, out.strides, mask, 1, x.data);
   const StridedIndex<2> kept(plan.kept);
   return dispatch_all(dtype, [&]<class T>() {
-    return launch(arg_reduce_kernel<T>, grid_for(plan.partition.outputs, plan.partition.slots), kThreads, 0, stream, maximum,
-                  plan.partition, kept, plan.reduced.stride[0][0], static_cast<const T*>(x.data), static_cast<std::int64_t*>(out.data));
+    return launch(arg_reduce_kernel<T>, grid_for(plan.partition.outputs, plan.partition.slots, kMaxSharingBlocks),
+                  kThreads, 0, stream, maximum, plan.partition, kept, plan.reduced.stride[0][0],
+                  static_cast<const T*>(x.data), static_cast<std::int64_t*>(out.data));
   });
 }
 

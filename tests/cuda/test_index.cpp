@@ -33,31 +33,34 @@ Strides along(int dim, int rank, std::int64_t step) {
 
 TEST_CASE("gather and scatter_add in every dtype, layout and dim") {
   const Shape shape{3, 4, 5, 6}, index_shape{2, 3, 4, 5};
-  for_each_order([&] {
-    for (DType dtype : kAll) {
-      for (const std::string& layout : kLayouts) {
-        const Tensor x = in_layout(layout, random_numbers(360, 0, 9, 1), shape, dtype);
-        for (int dim = 0; dim < 4; dim++) {
-          const std::string what = to_string(dtype) + " " + layout + " dim " + std::to_string(dim);
-          const Tensor index = in_layout(layout, random_indices(120, shape[dim], 2), index_shape, int64);
-          Tensor want = raw::empty(index_shape, dtype, kCpu);
-          cpu_kernels().gather(want, x, dim, index);
-          DeviceTensor in(x), at(index), out(want, false);
-          CHECK(cu::gather(dtype, index_shape, out, in, dim, shape[dim], at, nullptr) == cudaSuccess);
-          check_close(values(out.read()), values(want), 0, 0, "gather " + what);
-          CHECK(out.intact());
-          if (dtype == boolean) continue;
-          const Tensor source = in_layout(layout, random_numbers(120, 0, 3, 3), index_shape, dtype);
-          Tensor sum = raw::clone(x);
-          DeviceTensor target(sum), from(source);
-          cpu_kernels().scatter_add(sum, dim, index, source);
-          CHECK(cu::scatter_add(dtype, index_shape, target, dim, shape[dim], at, from, nullptr) == cudaSuccess);
-          check_close(values(target.read()), values(sum), 0, 0, "scatter_add " + what);  // the same order, the same bits
-          CHECK(target.intact());
+  for_each_order(
+      [&] {
+        for (DType dtype : kAll) {
+          for (const std::string& layout : kLayouts) {
+            const Tensor x = in_layout(layout, random_numbers(360, 0, 9, 1), shape, dtype);
+            for (int dim = 0; dim < 4; dim++) {
+              const std::string what = to_string(dtype) + " " + layout + " dim " + std::to_string(dim);
+              const Tensor index = in_layout(layout, random_indices(120, shape[dim], 2), index_shape, int64);
+              Tensor want = raw::empty(index_shape, dtype, kCpu);
+              cpu_kernels().gather(want, x, dim, index);
+              DeviceTensor in(x), at(index), out(want, false);
+              CHECK(cu::gather(dtype, index_shape, out, in, dim, shape[dim], at, nullptr) == cudaSuccess);
+              check_close(values(out.read()), values(want), 0, 0, "gather " + what);
+              CHECK(out.intact());
+              if (dtype == boolean) continue;
+              const Tensor source = in_layout(layout, random_numbers(120, 0, 3, 3), index_shape, dtype);
+              Tensor sum = raw::clone(x);
+              DeviceTensor target(sum), from(source);
+              cpu_kernels().scatter_add(sum, dim, index, source);
+              CHECK(cu::scatter_add(dtype, index_shape, target, dim, shape[dim], at, from, nullptr) == cudaSuccess);
+              check_close(values(target.read()), values(sum), 0, 0,
+                          "scatter_add " + what);  // the same order, the same bits
+              CHECK(target.intact());
+            }
+          }
         }
-      }
-    }
-  }, 0);
+      },
+      0);
 }
 
 TEST_CASE("index_select and index_add: rows by groups and odd ones, many hits on one place") {
@@ -137,7 +140,8 @@ TEST_CASE("the first bad index is recorded and stays; bad ones are skipped") {
     CHECK(record.intact());
 
     const Tensor x = from({1, 2, 3}, {3}, float32), index = from({1, -1, 3, 2}, {4}, int64);
-    DeviceTensor in(x), at(index), out(from({9, 9, 9, 9}, {4}, float32)), target(x), ones(from({1, 1, 1, 1}, {4}, float32));
+    DeviceTensor in(x), at(index), out(from({9, 9, 9, 9}, {4}, float32)), target(x),
+        ones(from({1, 1, 1, 1}, {4}, float32));
     CHECK(cu::gather(float32, {4}, out, in, 0, 3, at, nullptr) == cudaSuccess);
     CHECK(values(out.read()) == std::vector<double>{2, 0, 0, 3});
     CHECK(cu::scatter_add(float32, {4}, target, 0, 3, at, ones, nullptr) == cudaSuccess);

@@ -1,4 +1,5 @@
-// Optimizer steps, scaling and unscaling against the CPU's kernel table: several steps, tensors of many lengths, all dtypes.
+// Optimizer steps, scaling and unscaling against the CPU's kernel table: several steps, tensors of many lengths, all
+// dtypes.
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -18,8 +19,8 @@ using namespace tensor_test;
 
 namespace {
 
-// Parameters on the host and on the device. Lengths below, at and above a group, a piece and a table; one starts at an odd
-// address.
+// Parameters on the host and on the device. Lengths below, at and above a group, a piece and a table; one starts at an
+// odd address.
 struct Parameters {
   std::vector<OptimChunk> host;
   std::vector<std::unique_ptr<DeviceTensor>> params, grads, states[3];
@@ -74,7 +75,8 @@ struct Types {
 const std::vector<Types> kTypes{{float32, float32}, {float64, float64}, {float16, float16}, {bfloat16, float32}};
 
 // Two steps of both, compared after each.
-void check_rule(const std::string& what, int states, const std::function<void(Parameters&, Types, std::int64_t step)>& both) {
+void check_rule(const std::string& what, int states,
+                const std::function<void(Parameters&, Types, std::int64_t step)>& both) {
   for (const Types& types : kTypes) {
     Parameters p(types.param, types.state, states, types.param == float32 ? 70 : 7);
     for (std::int64_t step = 1; step <= 2; step++) {
@@ -92,8 +94,12 @@ TEST_CASE("SGD: plain, momentum, Nesterov, dampening and decay") {
     for (bool nesterov : {false, true}) {
       if (nesterov && momentum == 0) continue;
       check_rule("sgd", momentum != 0, [&](Parameters& p, Types types, std::int64_t step) {
-        const SgdArgs args{.lr = 0.1, .momentum = momentum, .dampening = nesterov ? 0.0 : 0.2, .weight_decay = 0.01,
-                           .nesterov = nesterov, .step = step};
+        const SgdArgs args{.lr = 0.1,
+                           .momentum = momentum,
+                           .dampening = nesterov ? 0.0 : 0.2,
+                           .weight_decay = 0.01,
+                           .nesterov = nesterov,
+                           .step = step};
         cpu_kernels().sgd(p.host, args);
         CHECK(cu::sgd(p.device(), {types.param, types.state}, args, {}, nullptr) == cudaSuccess);
       });
@@ -105,8 +111,14 @@ TEST_CASE("Adam and AdamW, with and without amsgrad") {
   for (bool decoupled : {false, true}) {
     for (bool amsgrad : {false, true}) {
       check_rule("adam", amsgrad ? 3 : 2, [&](Parameters& p, Types types, std::int64_t step) {
-        const AdamArgs args{.lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-3, .weight_decay = 0.02, .decoupled = decoupled,
-                            .amsgrad = amsgrad, .step = step};
+        const AdamArgs args{.lr = 0.01,
+                            .beta1 = 0.9,
+                            .beta2 = 0.99,
+                            .eps = 1e-3,
+                            .weight_decay = 0.02,
+                            .decoupled = decoupled,
+                            .amsgrad = amsgrad,
+                            .step = step};
         cpu_kernels().adam(p.host, args);
         CHECK(cu::adam(p.device(), {types.param, types.state}, args, {}, nullptr) == cudaSuccess);
       });
@@ -117,7 +129,8 @@ TEST_CASE("Adam and AdamW, with and without amsgrad") {
 TEST_CASE("RMSprop: centred, with momentum") {
   for (bool centered : {false, true}) {
     check_rule("rmsprop", 3, [&](Parameters& p, Types types, std::int64_t) {
-      const RmspropArgs args{.lr = 0.01, .alpha = 0.9, .eps = 1e-2, .weight_decay = 0.02, .momentum = 0.5, .centered = centered};
+      const RmspropArgs args{
+          .lr = 0.01, .alpha = 0.9, .eps = 1e-2, .weight_decay = 0.02, .momentum = 0.5, .centered = centered};
       cpu_kernels().rmsprop(p.host, args);
       CHECK(cu::rmsprop(p.device(), {types.param, types.state}, args, {}, nullptr) == cudaSuccess);
     });
@@ -130,10 +143,25 @@ TEST_CASE("LAMB and LARS: trust ratios on the device") {
       for (bool clip : {false, true}) {
         Parameters lamb(dtype, dtype, 2, 70), lars(dtype, dtype, 1, 7);
         for (std::int64_t step = 1; step <= 2; step++) {
-          const LambArgs a{.lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-3, .weight_decay = 0.02, .grad_scale = 0.5,
-                           .adapt = adapt, .trust_clip = clip, .step = step};
-          const LarsArgs b{.lr = 0.1, .momentum = 0.9, .dampening = 0.1, .weight_decay = 0.02, .trust_coefficient = 0.3, .eps = 1e-8,
-                           .nesterov = step == 2, .first_step = step == 1, .adapt = adapt, .trust_clip = clip};
+          const LambArgs a{.lr = 0.01,
+                           .beta1 = 0.9,
+                           .beta2 = 0.99,
+                           .eps = 1e-3,
+                           .weight_decay = 0.02,
+                           .grad_scale = 0.5,
+                           .adapt = adapt,
+                           .trust_clip = clip,
+                           .step = step};
+          const LarsArgs b{.lr = 0.1,
+                           .momentum = 0.9,
+                           .dampening = 0.1,
+                           .weight_decay = 0.02,
+                           .trust_coefficient = 0.3,
+                           .eps = 1e-8,
+                           .nesterov = step == 2,
+                           .first_step = step == 1,
+                           .adapt = adapt,
+                           .trust_clip = clip};
           cpu_kernels().lamb(lamb.host, a);
           cpu_kernels().lars(lars.host, b);
           for (Parameters* p : {&lamb, &lars}) {
@@ -157,29 +185,38 @@ TEST_CASE("LAMB and LARS: trust ratios on the device") {
 }
 
 TEST_CASE("the guard: a bad step changes nothing, and steps that did not happen are not counted") {
-  for_each_order([] {
-    Parameters p(float32, float32, 2, 5), q(float32, float32, 1, 5);
-    const auto before = p.host[4].param;
-    const AdamArgs args{.lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-3, .weight_decay = 0, .decoupled = false, .amsgrad = false,
-                        .step = 4};
-    const SgdArgs sgd{.lr = 0.1, .momentum = 0.9, .dampening = 0.5, .weight_decay = 0, .nesterov = false, .step = 4};
-    DeviceBuffer<float> bad{1.0f}, good{0.0f};
-    DeviceBuffer<std::int64_t> skipped{3};
-    CHECK(cu::adam(p.device(), {}, args, {bad.data(), skipped.data()}, nullptr) == cudaSuccess);
-    CHECK(cu::sgd(q.device(), {}, sgd, {bad.data(), skipped.data()}, nullptr) == cudaSuccess);
-    p.check("nothing has changed");
-    q.check("nothing has changed");
-    AdamArgs first = args;
-    first.step = 1;
-    SgdArgs first_sgd = sgd;
-    first_sgd.step = 1;
-    cpu_kernels().adam(p.host, first);
-    cpu_kernels().sgd(q.host, first_sgd);
-    CHECK(cu::adam(p.device(), {}, args, {good.data(), skipped.data()}, nullptr) == cudaSuccess);
-    CHECK(cu::sgd(q.device(), {}, sgd, {good.data(), skipped.data()}, nullptr) == cudaSuccess);
-    p.check("the first step");
-    q.check("the first step");
-  }, 0);
+  for_each_order(
+      [] {
+        Parameters p(float32, float32, 2, 5), q(float32, float32, 1, 5);
+        const auto before = p.host[4].param;
+        const AdamArgs args{.lr = 0.01,
+                            .beta1 = 0.9,
+                            .beta2 = 0.99,
+                            .eps = 1e-3,
+                            .weight_decay = 0,
+                            .decoupled = false,
+                            .amsgrad = false,
+                            .step = 4};
+        const SgdArgs sgd{
+            .lr = 0.1, .momentum = 0.9, .dampening = 0.5, .weight_decay = 0, .nesterov = false, .step = 4};
+        DeviceBuffer<float> bad{1.0f}, good{0.0f};
+        DeviceBuffer<std::int64_t> skipped{3};
+        CHECK(cu::adam(p.device(), {}, args, {bad.data(), skipped.data()}, nullptr) == cudaSuccess);
+        CHECK(cu::sgd(q.device(), {}, sgd, {bad.data(), skipped.data()}, nullptr) == cudaSuccess);
+        p.check("nothing has changed");
+        q.check("nothing has changed");
+        AdamArgs first = args;
+        first.step = 1;
+        SgdArgs first_sgd = sgd;
+        first_sgd.step = 1;
+        cpu_kernels().adam(p.host, first);
+        cpu_kernels().sgd(q.host, first_sgd);
+        CHECK(cu::adam(p.device(), {}, args, {good.data(), skipped.data()}, nullptr) == cudaSuccess);
+        CHECK(cu::sgd(q.device(), {}, sgd, {good.data(), skipped.data()}, nullptr) == cudaSuccess);
+        p.check("the first step");
+        q.check("the first step");
+      },
+      0);
 }
 
 TEST_CASE("scaling, unscaling and the sum of squares of many tensors") {
@@ -194,13 +231,15 @@ TEST_CASE("scaling, unscaling and the sum of squares of many tensors") {
     const auto table = p.device();
     const std::int64_t parts = cu::sum_of_squares_parts(table);
     std::vector<double> sums;
-    for_each_order([&] {
-      DeviceBuffer<double> partials(static_cast<std::size_t>(parts)), total(1);
-      CHECK(cu::sum_of_squares(table, dtype, partials.data(), nullptr) == cudaSuccess);
-      CHECK(cu::sum_partials(partials.data(), parts, total.data(), nullptr) == cudaSuccess);
-      sums.push_back(total[0]);
-      CHECK((partials.intact() && total.intact()));
-    }, 0);
+    for_each_order(
+        [&] {
+          DeviceBuffer<double> partials(static_cast<std::size_t>(parts)), total(1);
+          CHECK(cu::sum_of_squares(table, dtype, partials.data(), nullptr) == cudaSuccess);
+          CHECK(cu::sum_partials(partials.data(), parts, total.data(), nullptr) == cudaSuccess);
+          sums.push_back(total[0]);
+          CHECK((partials.intact() && total.intact()));
+        },
+        0);
     double want = 0;
     for (const Tensor& t : host) {
       for (double v : values(t)) want += v * v;
@@ -217,7 +256,8 @@ TEST_CASE("scaling, unscaling and the sum of squares of many tensors") {
         std::vector<Tensor> grads;
         for (const OptimChunk& chunk : q.host) grads.push_back(chunk.param);
         cpu_kernels().amp_unscale(grads, found, inverse);
-        CHECK(cu::amp_unscale(q.device(), dtype, device_found.data_as<float>(), device_inverse.data_as<float>(), nullptr) == cudaSuccess);
+        CHECK(cu::amp_unscale(q.device(), dtype, device_found.data_as<float>(), device_inverse.data_as<float>(),
+                              nullptr) == cudaSuccess);
         CHECK(values(device_found.read())[0] == expected);
         CHECK(values(found)[0] == expected);
       };
@@ -252,7 +292,8 @@ TEST_CASE("the rule of the loss scale") {
     assign(found, {bad});
     f.data_as<float>()[0] = static_cast<float>(bad);
     cpu_kernels().amp_update(scale, tracker, found, 2, 0.5, 2);
-    CHECK(cu::amp_update(s.data_as<float>(), t.data_as<std::int32_t>(), f.data_as<float>(), 2, 0.5, 2, nullptr) == cudaSuccess);
+    CHECK(cu::amp_update(s.data_as<float>(), t.data_as<std::int32_t>(), f.data_as<float>(), 2, 0.5, 2, nullptr) ==
+          cudaSuccess);
     CHECK(values(s.read()) == values(scale));
     CHECK(values(t.read()) == values(tracker));
   }

@@ -16,8 +16,8 @@ using namespace tensor_test;
 
 namespace {
 
-constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::prod, ReduceOp::max, ReduceOp::min, ReduceOp::any, ReduceOp::all,
-                             ReduceOp::sum_squares};
+constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::prod, ReduceOp::max,        ReduceOp::min,
+                             ReduceOp::any, ReduceOp::all,  ReduceOp::sum_squares};
 
 DType out_dtype(ReduceOp op, DType dtype) {
   if (op == ReduceOp::any || op == ReduceOp::all) return boolean;
@@ -61,7 +61,8 @@ TEST_CASE("every op, dtype, layout and set of dims") {
         for (ReduceOp op : kOps) {
           if (op == ReduceOp::prod && mask > 8 && is_floating(dtype)) continue;  // 0.3^360: nothing left to compare
           check_reduce(op, x, out_dtype(op, dtype), mask,
-                       "op " + std::to_string(int(op)) + " " + to_string(dtype) + " " + layout + " mask " + std::to_string(mask));
+                       "op " + std::to_string(int(op)) + " " + to_string(dtype) + " " + layout + " mask " +
+                           std::to_string(mask));
         }
         if (is_floating(dtype)) check_reduce(ReduceOp::sum, x, float64, mask, "unrounded sum of " + to_string(dtype));
       }
@@ -70,12 +71,14 @@ TEST_CASE("every op, dtype, layout and set of dims") {
   CHECK(finding() == "");
 }
 
-TEST_CASE("long reductions, split over blocks: rows and columns, odd lengths, unaligned; the same bits in every order") {
+TEST_CASE(
+    "long reductions, split over blocks: rows and columns, odd lengths, unaligned; the same bits in every order") {
   struct Case {
     Shape shape;
     std::uint32_t mask;
   };
-  for (const Case& c : std::vector<Case>{{{20011}, 1}, {{3, 9001}, 2}, {{9001, 3}, 1}, {{5000, 40}, 1}, {{2, 4096}, 2}, {{2, 70, 33}, 5}}) {
+  for (const Case& c : std::vector<Case>{
+           {{20011}, 1}, {{3, 9001}, 2}, {{9001, 3}, 1}, {{5000, 40}, 1}, {{2, 4096}, 2}, {{2, 70, 33}, 5}}) {
     for (DType dtype : {float32, bfloat16, float64, int32}) {
       const std::int64_t n = c.shape.numel();
       Tensor all = from(random_numbers(n + 1, -1, 1, 2), {n + 1}, dtype);
@@ -83,10 +86,12 @@ TEST_CASE("long reductions, split over blocks: rows and columns, odd lengths, un
         const Tensor x = raw::as_strided(all, c.shape, strides_for(c.shape), skip);
         const DType out = out_dtype(ReduceOp::sum, dtype);
         std::vector<std::vector<double>> results;
-        for_each_order([&] {
-          results.push_back(reduced(ReduceOp::sum, x, out, c.mask));
-          CHECK(results.back() == results.front());
-        }, 0);
+        for_each_order(
+            [&] {
+              results.push_back(reduced(ReduceOp::sum, x, out, c.mask));
+              CHECK(results.back() == results.front());
+            },
+            0);
         Tensor want = raw::empty(kept(c.shape, c.mask), out, kCpu);
         cpu_kernels().reduce(ReduceOp::sum, want, x, c.mask);
         check_close(results[0], values(want), tolerance(out), 3e-4, to_string(c.shape));
@@ -94,6 +99,9 @@ TEST_CASE("long reductions, split over blocks: rows and columns, odd lengths, un
       }
     }
   }
+  const Tensor many = from(random_numbers(1030 * 130, -1, 1, 3), {1030, 130}, float32);  // more outputs than blocks
+  check_reduce(ReduceOp::sum, many, float32, 2, "many rows");
+  check_reduce(ReduceOp::max, many, float32, 2, "many rows");
   CHECK(cu::reduce_workspace_bytes({20011}, {1}, 1) == 8 * 4);
   CHECK(cu::reduce_workspace_bytes({3, 4}, {4, 1}, 2) == 0);
 }
