@@ -141,6 +141,7 @@ void add_options(CLI::App& sub, SweepOptions& o) {
   auto model = put(o.of_model, "Model"), learning = put(o.of_learning, "Learning (with --lr-policy or --target-accuracy)"),
        lab = put(o.of_lab, "Single operations");
   model(sub.add_option("--model", t.model, "mlp, seed, lenet, lenet-bn, resnet9, resnet20, resnet18, resnet50")->capture_default_str());
+  model(add_fuse(sub, t.fuse));
   model(sub.add_option("--batches", o.batches, "Sizes and ranges: 16:256:x2,31,33 or 16:64:16")->capture_default_str());
   model(sub.add_option("--input", o.input, "One sample, CxHxW; default: what the model is usually fed with, or the data's own"));
   model(add_integer(sub, "--classes", t.classes, "Outputs (0 = 10, or the data's own)"));
@@ -165,6 +166,7 @@ void add_options(CLI::App& sub, SweepOptions& o) {
   learning(add_integer(sub, "--reference-batch", t.reference_batch, "Batch that --lr was found at (0 = the smallest of --batches)"));
   learning(add_integer(sub, "--warmup", t.warmup, "Steps of linear warmup")->capture_default_str());
   learning(sub.add_option("--weight-decay", t.weight_decay, "Decoupled for adamw, else added to the gradient"));
+  learning(sub.add_flag("--always-adapt", t.always_adapt, "lamb, lars: trust ratios also where there is no weight decay"));
   learning(add_integer(sub, "--seed", t.seed, "The first seed")->capture_default_str());
   learning(add_integer(sub, "--workers", t.workers, "Loader threads")->capture_default_str());
 

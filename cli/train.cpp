@@ -85,6 +85,7 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
       ->group("Model");
   add("--init", &TrainSettings::init, "Start from these weights: a safetensors file (PyTorch's names), run folder or checkpoint")
       ->group("Model");
+  keep(add_fuse(sub, s.fuse), &TrainSettings::fuse)->group("Model");
   add("--epochs", &TrainSettings::epochs, "Passes over the training samples; a run can be lengthened under --schedule constant: --resume --epochs N")->group("Training");
   CLI::Option* batch = add("--batch", &TrainSettings::batch, "Samples a step, computed at once")->group("Training");
   o.effective_batch = keep(add_integer(sub, "--effective-batch", s.batch, "Samples a step, computed in micro-batches; with --memory-cap and without --micro-batch the largest that fit"),
@@ -101,6 +102,7 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
   add("--momentum", &TrainSettings::momentum, "Of sgd, rmsprop and lars")->group("Training");
   add("--weight-decay", &TrainSettings::weight_decay, "Decoupled for adamw, else added to the gradient")
       ->group("Training");
+  flag("--always-adapt", &TrainSettings::always_adapt, "lamb, lars: trust ratios also where there is no weight decay")->group("Training");
   add("--schedule", &TrainSettings::schedule, "constant; cosine (to 0); step (a tenth after each third of the run); exponential (ends at a hundredth of --lr); "
       "onecycle (starts at lr/25, rises to --lr in the first 30 %, ends near 0)")->group("Training");
   add("--warmup", &TrainSettings::warmup, "Steps of linear warmup before the schedule: step k of N has the rate lr k/N, the first one 0")->group("Training");
@@ -226,6 +228,8 @@ nlohmann::ordered_json result_json(const train::TrainResult& r, const TrainSetti
   json["leaks"] = Json::array();
   for (const memory::LeakReport& leak : r.leaks) json["leaks"].push_back(Json::parse(memory::to_json(leak)));
   json["parameters"] = r.parameters;
+  json["trust_ratios"] = nullptr;
+  for (const auto& [name, ratio] : r.trust_ratios) json["trust_ratios"][name] = number(ratio);
   json["policy"] = s.policy;
   json["alloc_conf"] = s.alloc_conf;
   json["huge_pages"] = s.huge_pages;
@@ -358,7 +362,7 @@ int run(TrainOptions& o) {
   progress.message(concat("model  ", settings.model, ", ", format_count(parts.model->num_parameters()), " parameters; ",
                           settings.optimizer, ", lr ", policy.lr(settings.batch), ", batch ", settings.batch));
   if (settings.reference_batch > 0) progress.message("policy " + policy.describe());
-  for (const std::string& warning : policy.warnings(settings.batch, settings.optimizer)) progress.warning(warning);
+  for (const std::string& warning : train::rate_warnings(settings)) progress.warning(warning);
   if (const std::string text = memory_text(settings); !text.empty()) progress.message("memory " + text);
   const train::BatchNormAdvice norm =
       train::batch_norm_advice(settings, *parts.model, parts.card.input, parts.training->size());

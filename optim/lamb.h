@@ -26,6 +26,7 @@ class Lamb : public Optimizer {
   explicit Lamb(const std::vector<Tensor>& params, const LambOptions& options = {});
   explicit Lamb(const std::vector<ParamGroup<LambOptions>>& groups);
   const char* name() const override { return "LAMB"; }
+  bool has_trust_ratios() const override { return true; }
   const LambOptions& options(std::size_t group = 0) const { return options_.at(group); }
 
  protected:

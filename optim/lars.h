@@ -28,6 +28,7 @@ class Lars : public Optimizer {
   explicit Lars(const std::vector<Tensor>& params, const LarsOptions& options = {});
   explicit Lars(const std::vector<ParamGroup<LarsOptions>>& groups);
   const char* name() const override { return "LARS"; }
+  bool has_trust_ratios() const override { return true; }
   const LarsOptions& options(std::size_t group = 0) const { return options_.at(group); }
 
  protected:

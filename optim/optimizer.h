@@ -54,6 +54,8 @@ class Optimizer {
   // Steps that happened. A parameter's own count ("state.N.step") is lower when it had no gradient at times.
   std::int64_t steps() const;
 
+  // Whether the rule has trust ratios: LAMB and LARS do.
+  virtual bool has_trust_ratios() const { return false; }
   // What the last step() multiplied the update of each parameter by, in the order of parameters(): the trust ratios of
   // LAMB and LARS; 1 for the other rules, before the first step, and for a parameter without a gradient.
   std::vector<double> trust_ratios() const;

@@ -87,6 +87,15 @@ TEST_CASE("the page has every effective batch with its samples, parts and weight
   CHECK(data.at("plan").at("micro_batches") == Json::array({3, 3, 2}));
   CHECK(data.at("plan").at("tail_micro_batches") == Json::array({2, 2}));
 
+  // A quantum cuts the tail at its multiples.
+  train::RunLog pieces = small_log();
+  pieces.ledger.plan = {.samples = 22, .effective_batch = 8, .micro_batch = 4, .quantum = 4, .shuffled = false};
+  const Json cut = data_of(cli::report_page("t", pieces)).at("plan");
+  CHECK(cut.at("micro_batches") == Json::array({4, 4}));
+  CHECK(cut.at("tail_micro_batches") == Json::array({4, 2}));
+  pieces.ledger.plan.quantum = 0;
+  CHECK(data_of(cli::report_page("t", pieces)).at("plan").at("tail_micro_batches") == Json::array({3, 3}));
+
   // Other samples than the seed's: their ids are not made up.
   log.ledger.steps[1].ids_hash++;
   data = data_of(cli::report_page("t", log));

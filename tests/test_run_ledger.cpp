@@ -15,6 +15,7 @@
 #include <limpid/tensor/creation.h>
 #include <limpid/train/ledger.h>
 #include <limpid/train/run_diff.h>
+#include <limpid/train/run_log.h>
 #include <limpid/train/trainer.h>
 
 #include "temp_folder.h"
@@ -129,6 +130,37 @@ TEST_CASE("every field that makes a run wrong is noticed") {
   CHECK(check.violations.empty());
   REQUIRE(check.notes.size() == 1);
   CHECK(check.notes[0] == "step 3 was skipped: inf in conv1, micro-batch 0; 8 samples had no effect");
+}
+
+TEST_CASE("the quantum stands in the plan: pieces of another size are noticed, and an older ledger does not tell") {
+  TempFolder folder;
+  TrainSettings settings = small_run(folder / "run");
+  settings.quantum = 4;
+  run_once(settings);
+  const std::string path = folder / "run/ledger.jsonl";
+  Ledger ledger = read_ledger(path);
+  CHECK(ledger.plan.quantum == 4);
+  CHECK(check_ledger(ledger).violations.empty());
+  REQUIRE(ledger.steps[0].micro_batches.size() == 6);
+  // 5 and 3 instead of 4 and 4: as many samples, other bits.
+  ledger.steps[0].micro_batches[0].samples = 5;
+  ledger.steps[0].micro_batches[1].samples = 3;
+  const LedgerCheck check = check_ledger(ledger);
+  REQUIRE(check.violations.size() == 2);
+  CHECK(check.violations[0].rule == "count");
+  CHECK(check.violations[0].text.find("piece 0 has 5 samples, the quantum is 4") != std::string::npos);
+  CHECK(check.violations[1].found == 3);
+  CHECK_THROWS_WITH_AS(parse_ledger(ledger_line(LedgerPlan{.samples = 80, .effective_batch = 24, .micro_batch = 8, .quantum = 25}) + "\n"),
+                       doctest::Contains("quantum is 25, expected 0 to the effective_batch 24"), DataError);
+
+  // From before it was recorded: nothing is concluded, and read_run() takes it from run.json.
+  ledger.plan.quantum.reset();
+  const std::string old = written(ledger);
+  CHECK(old.find("quantum") == std::string::npos);
+  CHECK_FALSE(parse_ledger(old).plan.quantum.has_value());
+  CHECK(check_ledger(parse_ledger(old)).violations.empty());
+  std::ofstream(path, std::ios::binary) << old;
+  CHECK(read_run(folder / "run").ledger.plan.quantum == 4);
 }
 
 TEST_CASE("a file that was cut, edited or is of another version is refused with its line") {
@@ -387,6 +419,8 @@ TEST_CASE("a run differs from itself in nothing, and a change of one field is fo
       {"found_inf", 4, [](Ledger& l) { l.steps[4].found_inf = "conv1"; }},
       {"count", 4, [](Ledger& l) { l.steps[4].count = 4; }},
       {"loss_sum", 0, [](Ledger& l) { l.steps[0].loss_sum = std::nextafter(l.steps[0].loss_sum, 1e9); }},
+      {"trust_ratios.fc", 3, [](Ledger& l) { l.steps[3].trust_ratios = {{"fc", 0.5}}; }},
+      {"quantum", 0, [](Ledger& l) { l.plan.quantum = 8; }},
       {"kernels", 0, [](Ledger& l) { l.plan.kernels = "other"; }},
       {"record", 7, [](Ledger& l) { l.steps.pop_back(); }},
   };

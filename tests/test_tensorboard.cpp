@@ -174,6 +174,8 @@ TEST_CASE("a run has its scalars in event files, a resumed one in a file of its 
   s.monitor_every = 2;
   s.out = folder / "run";
   s.tensorboard = true;
+  s.optimizer = "lars";
+  s.weight_decay = 1e-3;
   struct Recorder : TrainObserver {
     void on_step(const StepRecord& r) override { steps.push_back(r); }
     void on_epoch(const EpochRecord& r) override { epoch = r; }
@@ -195,6 +197,8 @@ TEST_CASE("a run has its scalars in event files, a resumed one in a file of its 
       CHECK(e.values.at("train/loss") == static_cast<float>(r.loss));
       CHECK(e.values.at("train/accuracy") == static_cast<float>(r.accuracy));
       CHECK(e.values.at("train/lr") == static_cast<float>(r.lr));
+      CHECK(r.trust_ratios.size() == 4);
+      for (const auto& [name, ratio] : r.trust_ratios) CHECK(e.values.at("trust_ratio/" + name) == static_cast<float>(ratio));
     } else if (e.values.contains("memory/allocated_bytes")) {
       monitors++;
       CHECK(e.values.at("memory/reserved_bytes") >= e.values.at("memory/allocated_bytes"));

@@ -108,6 +108,8 @@ LedgerPlan plan_from(const Json& json) {
   plan.samples = read<std::int64_t>(json, "samples");
   plan.effective_batch = read<std::int64_t>(json, "effective_batch");
   plan.micro_batch = read<std::int64_t>(json, "micro_batch");
+  plan.quantum.reset();
+  if (json.contains("quantum")) plan.quantum = read<std::int64_t>(json, "quantum");
   plan.drop_last = read<bool>(json, "drop_last");
   plan.shuffled = read<bool>(json, "shuffled");
   plan.seed = read<std::uint64_t>(json, "seed");
@@ -121,6 +123,9 @@ LedgerPlan plan_from(const Json& json) {
   LIMPID_CHECK(plan.effective_batch >= 1 && plan.micro_batch >= 1 && plan.micro_batch <= plan.effective_batch,
                DataError, "effective_batch is ", plan.effective_batch, " and micro_batch ", plan.micro_batch,
                ", expected 1 <= micro_batch <= effective_batch");
+  const std::int64_t quantum = plan.quantum.value_or(0);
+  LIMPID_CHECK(quantum >= 0 && quantum <= plan.effective_batch, DataError, "quantum is ", quantum,
+               ", expected 0 to the effective_batch ", plan.effective_batch);
   return plan;
 }
 
@@ -150,6 +155,13 @@ LedgerStep step_from(const Json& json) {
   s.rng_seed = read<std::uint64_t>(rng, "seed");
   s.rng_step = read<std::uint64_t>(rng, "step");
   s.retries = list_from<OomRetry>(json, "oom_retries", retry_from);
+  if (auto ratios = json.find("trust_ratios"); ratios != json.end()) {
+    LIMPID_CHECK(ratios->is_object(), DataError, "trust_ratios is ", ratios->dump(), ", expected an object");
+    for (const auto& [name, ratio] : ratios->items()) {
+      s.trust_ratios.emplace_back(name, 0);
+      detail::read_value(ratio, concat("trust_ratios.", name), s.trust_ratios.back().second);
+    }
+  }
   LIMPID_CHECK(s.step >= 0 && s.epoch >= 0 && s.samples >= 1, DataError, "step ", s.step, ", epoch ", s.epoch,
                " and samples ", s.samples, ": expected numbers from 0, 0 and 1 on");
   return s;
@@ -196,16 +208,18 @@ std::uint64_t hash_of(std::span<const std::int64_t> ids) {
 }
 
 std::string ledger_line(const LedgerPlan& p) {
-  return with_crc({{"kind", "plan"},
-                   {"version", kLedgerVersion},
-                   {"samples", p.samples},
-                   {"effective_batch", p.effective_batch},
-                   {"micro_batch", p.micro_batch},
-                   {"drop_last", p.drop_last},
-                   {"shuffled", p.shuffled},
-                   {"seed", p.seed},
-                   {"lr_policy", p.lr_policy},
-                   {"kernels", p.kernels}});
+  Json json = {{"kind", "plan"},
+               {"version", kLedgerVersion},
+               {"samples", p.samples},
+               {"effective_batch", p.effective_batch},
+               {"micro_batch", p.micro_batch}};
+  if (p.quantum) json["quantum"] = *p.quantum;
+  json["drop_last"] = p.drop_last;
+  json["shuffled"] = p.shuffled;
+  json["seed"] = p.seed;
+  json["lr_policy"] = p.lr_policy;
+  json["kernels"] = p.kernels;
+  return with_crc(json);
 }
 
 std::string ledger_line(const LedgerStep& s) {
@@ -234,6 +248,7 @@ std::string ledger_line(const LedgerStep& s) {
   json["rng"] = {{"seed", s.rng_seed}, {"step", s.rng_step}};
   json["oom_retries"] = Json::array();
   for (const OomRetry& r : s.retries) json["oom_retries"].push_back(to_json(r));
+  for (const auto& [name, ratio] : s.trust_ratios) json["trust_ratios"][name] = number(ratio);
   return with_crc(json);
 }
 

@@ -23,6 +23,9 @@ struct LedgerPlan {
   std::int64_t samples = 0;          // of the training set
   std::int64_t effective_batch = 0;  // samples a step
   std::int64_t micro_batch = 0;      // at most, at once
+  // Not 0: computed in pieces of this many samples, at multiples of which micro-batches are cut (TrainSettings). Nothing:
+  // a ledger from before this was recorded; then nothing is concluded from the pieces' sizes.
+  std::optional<std::int64_t> quantum = 0;
   bool drop_last = false;
   // The order of an epoch is RandomSampler(samples, seed): then hashes of ids can be checked. False: only listed ids
   // can.
@@ -57,6 +60,7 @@ struct LedgerStep {
   std::uint64_t rng_seed = 0,
                 rng_step = 0;  // key of the masks (tensor/random.h); the sample's place in the step is the rest
   std::vector<OomRetry> retries;
+  TrustRatios trust_ratios = {};  // of an applied step of LAMB or LARS
 };
 
 struct LedgerEpoch {

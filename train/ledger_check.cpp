@@ -61,6 +61,14 @@ class Check {
       violation("count", s, static_cast<double>(s.samples), static_cast<double>(in_parts),
                 concat("the micro-batches have ", in_parts, " samples, the step ", s.samples));
     }
+    const std::int64_t quantum = ledger_.plan.quantum.value_or(0);
+    for (std::size_t i = 0; quantum > 0 && i < s.micro_batches.size(); i++) {
+      const std::int64_t size = s.micro_batches[i].samples;
+      if (size == quantum || (size < quantum && i + 1 == s.micro_batches.size())) continue;
+      violation("count", s, static_cast<double>(quantum), static_cast<double>(size),
+                concat("piece ", i, " has ", size, " samples, the quantum is ", quantum,
+                       ": the bits are not those of the other cuts"));
+    }
     if (!s.ids.empty() && static_cast<std::int64_t>(s.ids.size()) != s.samples) {
       violation("count", s, static_cast<double>(s.samples), static_cast<double>(s.ids.size()),
                 concat(s.ids.size(), " ids are listed, the step has ", s.samples, " samples"));

@@ -24,7 +24,7 @@ struct TrainParts {
   ModelCard card;
   std::string location;                    // where the data was found
   std::vector<data::SkippedFile> skipped;  // broken images that were left out
-  std::vector<std::string> warnings;       // sentences about the data that the user should read
+  std::vector<std::string> warnings;       // sentences about data and first weights that the user should read
 };
 
 // Opens the data, splits off the validation samples, seeds the random numbers and builds the model; with settings.init
@@ -43,6 +43,9 @@ EvaluationData make_evaluation_data(const TrainSettings& settings, ModelCard& ca
 
 // The model of a card; ArgumentError when it names none.
 std::shared_ptr<nn::Module> make_model(const ModelCard& card, std::uint64_t seed = 0);
+
+// The model that settings name, fused if they say so. They must tell input and classes.
+std::shared_ptr<nn::Module> make_model(const TrainSettings& settings);
 
 // The normalisation of a card; null for none.
 data::TransformPtr normalization(const ModelCard& card);

@@ -82,6 +82,7 @@ RunLog read_run(const std::string& folder) {
   if (std::filesystem::exists(monitor, ignored)) log.monitor = read_monitor(monitor);
   log.steps = read_steps(steps);
   log.ledger = read_ledger(folder + "/ledger.jsonl");
+  if (!log.ledger.plan.quantum) log.ledger.plan.quantum = log.settings.quantum;  // an older ledger: run.json knows
   const std::size_t logged = log.steps.size(), in_ledger = log.ledger.steps.size();
   // A run that was killed between its two lines for a step has one more in the ledger.
   const std::size_t ahead = going_on ? std::numeric_limits<std::size_t>::max() : 1;

@@ -100,4 +100,22 @@ ScalingPolicy scaling_policy(const TrainSettings& s) {
   return {parse_scaling_rule(s.lr_policy), s.lr, s.reference_batch, s.warmup};
 }
 
+std::vector<std::string> rate_warnings(const TrainSettings& s) {
+  std::vector<std::string> out = scaling_policy(s).warnings(s.batch, s.optimizer);
+  if ((s.optimizer == "lamb" || s.optimizer == "lars") && s.weight_decay == 0 && !s.always_adapt) {
+    out.push_back(concat(s.optimizer, " adapts what has weight decay, and there is none: every trust ratio will be 1; give "
+                         "--weight-decay, or --always-adapt"));
+  }
+  return out;
+}
+
+std::string init_warning(const std::string& weights, const TrainSettings& trained, const TrainSettings& s) {
+  // With a reference batch the user has said where lr comes from, and the policy warns by itself.
+  if (trained.batch == s.batch || s.lr_policy != "none" || s.reference_batch > 0) return "";
+  return concat("the weights of ", weights, " were trained with an effective batch of ", trained.batch, " (lr ",
+                scaling_policy(trained).lr(trained.batch), "); this run has ", s.batch,
+                " and no lr policy connects them: --lr-policy linear (SGD) or sqrt (Adam) with --reference-batch ",
+                trained.batch, " would");
+}
+
 }  // namespace limpid::train

@@ -38,6 +38,7 @@ void visit_settings(Settings& s, Visit&& visit) {
   visit("skip_broken", s.skip_broken, kNumbers);
   visit("model", s.model, kNumbers);
   visit("init", s.init, kNumbers);
+  visit("fuse", s.fuse, kNumbers);
   visit("epochs", s.epochs, kNumbers);
   visit("batch", s.batch, kNumbers);
   visit("micro_batch", s.micro_batch, kNumbers);
@@ -50,6 +51,7 @@ void visit_settings(Settings& s, Visit&& visit) {
   visit("reference_batch", s.reference_batch, kNumbers);
   visit("momentum", s.momentum, kNumbers);
   visit("weight_decay", s.weight_decay, kNumbers);
+  visit("always_adapt", s.always_adapt, kNumbers);
   visit("schedule", s.schedule, kNumbers);
   visit("warmup", s.warmup, kNumbers);
   visit("amp", s.amp, kNumbers);
@@ -140,6 +142,8 @@ void check(const TrainSettings& s) {
                "[train] schedule is one of constant, cosine, step, exponential, onecycle; got ", s.schedule);
   LIMPID_CHECK(s.momentum == 0 || one_of(s.optimizer, {"sgd", "rmsprop", "lars"}), ArgumentError,
                "[train] momentum belongs to sgd, rmsprop and lars, the optimizer is ", s.optimizer);
+  LIMPID_CHECK(!s.always_adapt || one_of(s.optimizer, {"lamb", "lars"}), ArgumentError,
+               "[train] always-adapt belongs to lamb and lars, the optimizer is ", s.optimizer);
   LIMPID_CHECK(one_of(s.amp, {"fp32", "bf16", "fp16"}), ArgumentError, "[train] amp is one of fp32, bf16, fp16; got ",
                s.amp);
   LIMPID_CHECK(s.device == "cpu", ArgumentError, "[train] this build computes on the device cpu, got ", s.device);
@@ -229,11 +233,15 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const TrainSettings& s, const s
         params, optim::SGDOptions{.lr = lr, .momentum = s.momentum, .weight_decay = s.weight_decay});
   }
   if (s.optimizer == "lamb") {
-    return std::make_unique<optim::Lamb>(params, optim::LambOptions{.lr = lr, .weight_decay = s.weight_decay});
+    return std::make_unique<optim::Lamb>(
+        params, optim::LambOptions{.lr = lr, .weight_decay = s.weight_decay, .always_adapt = s.always_adapt});
   }
   if (s.optimizer == "lars") {
     return std::make_unique<optim::Lars>(
-        params, optim::LarsOptions{.lr = lr, .momentum = s.momentum, .weight_decay = s.weight_decay});
+        params, optim::LarsOptions{.lr = lr,
+                                   .momentum = s.momentum,
+                                   .weight_decay = s.weight_decay,
+                                   .always_adapt = s.always_adapt});
   }
   LIMPID_CHECK(s.optimizer == "rmsprop", ArgumentError,
                "[train] optimizer is one of adam, adamw, sgd, rmsprop, lamb, lars; got ", s.optimizer);

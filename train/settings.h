@@ -26,6 +26,7 @@ struct TrainSettings {
   // Model and optimization.
   std::string model = "lenet";
   std::string init;  // a safetensors file to start from
+  bool fuse = true;  // neighbouring layers as one operation (nn/fuse.h): other last digits, fewer bytes kept
   std::int64_t epochs = 3;
   std::int64_t batch = 128;  // samples an optimizer step: the effective batch
   // Samples computed at once, at most; 0 = the whole batch. Their gradients add up, each sample weighs 1/batch.
@@ -40,6 +41,7 @@ struct TrainSettings {
   std::int64_t reference_batch = 0;    // effective batch that lr was found at; 0 = not told
   double momentum = 0;                // sgd, rmsprop and lars
   double weight_decay = 0;            // adamw: decoupled; the others: added to the gradient
+  bool always_adapt = false;          // lamb, lars: trust ratios also without weight_decay
   std::string schedule = "constant";  // constant, cosine, step, exponential, onecycle
   std::int64_t warmup = 0;            // steps of linear warmup from 0
   std::string amp = "fp32";           // precision of the forward pass: fp32, bf16, or fp16 with a loss scale (amp.h)

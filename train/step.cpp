@@ -55,7 +55,7 @@ StepOptions step_options(const TrainSettings& s) {
 }
 
 Step::Step(nn::Module& model, optim::Optimizer& optimizer, StepOptions options, optim::GradScaler* scaler)
-    : model_(model), accumulator_(optimizer, scaler), options_(std::move(options)), scaler_(scaler) {
+    : model_(model), optimizer_(optimizer), accumulator_(optimizer, scaler), options_(std::move(options)), scaler_(scaler) {
   autocast_for(options_.precision);  // the name is checked
   LIMPID_CHECK(!options_.retry || options_.load, ArgumentError,
                "[step] a retry must be able to load the samples again: options.load is empty");
@@ -288,6 +288,18 @@ void Step::find_non_finite() {
   outcome_.found_inf_what = to_string(first);
 }
 
+TrustRatios Step::trust_ratios() const {
+  if (!optimizer_.has_trust_ratios()) return {};
+  const std::vector<Tensor> parameters = optimizer_.parameters();
+  const std::vector<double> ratios = optimizer_.trust_ratios();
+  TrustRatios out;
+  for (std::size_t i = 0; i < ratios.size(); i++) {
+    const std::string& name = parameters[i].name();
+    out.emplace_back(name.empty() ? concat("parameter ", i) : name, ratios[i]);
+  }
+  return out;
+}
+
 void Step::add(const data::Batch& batch) {
   LIMPID_CHECK(batch.size() > 0 && done_ + batch.size() <= samples_, ArgumentError, "[step] ", batch.size(),
                " samples after ", done_, ": the step has ", samples_);
@@ -314,8 +326,9 @@ StepOutcome Step::finish() {
   if (!outcome_.applied) {
     if (options_.load || exact_) find_non_finite();
     copy_buffers(true);
-  } else if (!norms_.empty()) {
-    outcome_.batch_norm_updates = exact_ ? 1 : static_cast<std::int64_t>(outcome_.micro_batches.size());
+  } else {
+    outcome_.trust_ratios = trust_ratios();
+    if (!norms_.empty()) outcome_.batch_norm_updates = exact_ ? 1 : static_cast<std::int64_t>(outcome_.micro_batches.size());
   }
   close();
   return std::move(outcome_);

@@ -9,6 +9,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <limpid/data/loader.h>
@@ -38,6 +39,9 @@ struct OomRetry {
   std::uint64_t released_bytes = 0;
 };
 
+// Parameters by name, in the optimizer's order, and what LAMB or LARS multiplied their updates by.
+using TrustRatios = std::vector<std::pair<std::string, double>>;
+
 struct StepOutcome {
   std::int64_t samples = 0;
   double loss_sum = 0;
@@ -50,6 +54,7 @@ struct StepOutcome {
   // Then, if the samples could be loaded again: where the first value that is not finite came from.
   std::string found_inf_layer, found_inf_what;  // "conv2"; "gradient 1 of conv2d"
   std::int64_t found_inf_micro_batch = -1;
+  TrustRatios trust_ratios;  // of an applied step of a rule that has them; else empty
 };
 
 struct StepOptions {
@@ -117,8 +122,10 @@ class Step {
   void copy_buffers(bool back);
   void recompute();  // the parts added so far, loaded again
   void find_non_finite();
+  TrustRatios trust_ratios() const;
 
   nn::Module& model_;
+  optim::Optimizer& optimizer_;
   Accumulator accumulator_;
   StepOptions options_;
   std::vector<Tensor> buffers_;        // of the model

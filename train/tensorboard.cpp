@@ -84,7 +84,9 @@ void EventFile::write(std::int64_t step, const Scalars& scalars) {
 }
 
 void EventFile::write(const StepRecord& r) {
-  write(r.step, {{"train/loss", r.loss}, {"train/accuracy", r.accuracy}, {"train/lr", r.lr}});
+  Scalars scalars = {{"train/loss", r.loss}, {"train/accuracy", r.accuracy}, {"train/lr", r.lr}};
+  for (const auto& [name, ratio] : r.trust_ratios) scalars.emplace_back("trust_ratio/" + name, ratio);
+  write(r.step, scalars);
 }
 
 void EventFile::write(const MonitorRecord& r) {

@@ -30,7 +30,8 @@ class EventFile {
   EventFile(const std::string& path, std::int64_t first_step);
 
   void write(std::int64_t step, const Scalars& scalars);
-  // The scalars of a run: train/loss, train/accuracy, train/lr; monitor/..., memory/...; validation/...
+  // The scalars of a run: train/loss, train/accuracy, train/lr, trust_ratio/PARAMETER; monitor/..., memory/...;
+  // validation/...
   void write(const StepRecord& record);
   void write(const MonitorRecord& record);
   void write(const EpochRecord& record);

@@ -112,6 +112,7 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, Start start, TrainObs
         .samples = parts_.training->size(),
         .effective_batch = settings_.batch,
         .micro_batch = settings_.micro_batch > 0 ? settings_.micro_batch : settings_.batch,
+        .quantum = settings_.quantum,
         .drop_last = settings_.drop_last,
         .shuffled = true,
         .seed = settings_.seed,
@@ -201,6 +202,7 @@ StepRecord Trainer::finish_step(const data::Batch& last) {
   record.retries = static_cast<std::int64_t>(outcome.retries.size());
   record.applied = outcome.applied;
   record.scale = outcome.update.scale;
+  record.trust_ratios = outcome.trust_ratios;
   for (const OomRetry& retry : outcome.retries) observer_->on_retry(record.step, retry);
   if (!record.applied) observer_->on_skip(record, outcome.found_inf_what);
   write_ledger(record, outcome);
@@ -208,6 +210,7 @@ StepRecord Trainer::finish_step(const data::Batch& last) {
   state_.samples += record.samples;
   state_.micro_batch_limit = step_->micro_batch_limit();
   if (!record.applied) return record;  // neither the schedule nor the epoch's means know of it
+  trust_ratios_ = record.trust_ratios;
   // The schedule has no value after the last step.
   if (state_.step < total_steps_) scheduler_->step();
   state_.epoch_correct += outcome.correct;
@@ -244,6 +247,7 @@ void Trainer::write_ledger(const StepRecord& record, const StepOutcome& outcome)
   entry.rng_seed = random_context().seed;
   entry.rng_step = static_cast<std::uint64_t>(record.step);
   entry.retries = outcome.retries;
+  entry.trust_ratios = outcome.trust_ratios;
   folder_->ledger().write_line(ledger_line(entry));
 }
 
@@ -406,6 +410,7 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
   result.checkpoint = saved_folder_;
   result.parameters = model().num_parameters();
   result.reserved = reserved_;
+  result.trust_ratios = trust_ratios_;
   result.diagnosis = diagnose(monitor_->totals(), settings_.workers, cpu::num_threads());
   if (state_.step > first_step) {
     result.device_calls = device_calls() - calls_before;

@@ -38,6 +38,7 @@ struct StepRecord {
   bool applied = true;                // false: a gradient was not finite, and the step was skipped
   double scale = 1;                   // of the loss
   std::int64_t retries = 0;           // attempts that ran out of memory and were taken back
+  TrustRatios trust_ratios = {};      // of an applied step of LAMB or LARS
   double seconds = 0;                 // waiting for the batch included
   std::uint64_t allocated_bytes = 0;  // compute pool, after the step
   std::uint64_t reserved_bytes = 0;
@@ -102,6 +103,7 @@ struct TrainResult {
   std::int64_t device_calls = 0, device_calls_after_first_step = 0;
   std::optional<memory::ReservePlanResult> reserved;  // with settings.reserve_plan
   std::optional<Diagnosis> diagnosis;                 // of this process's steps; absent without the monitor
+  TrustRatios trust_ratios;  // of the last applied step of this process; empty without LAMB or LARS
 };
 
 class Trainer {
@@ -158,6 +160,7 @@ class Trainer {
   std::vector<memory::LeakReport> leaks_;
   std::optional<std::uint64_t> largest_input_;  // bytes, of the steps made
   std::string saved_folder_;
+  TrustRatios trust_ratios_;  // of the last applied step
 };
 
 }  // namespace limpid::train

@@ -251,10 +251,11 @@ train::EpochPlan epoch_plan(const train::Ledger& ledger) {
   plan.samples = p.samples;
   plan.effective_batch = p.effective_batch;
   const std::int64_t full = p.samples / p.effective_batch, tail = p.samples % p.effective_batch;
-  if (full > 0) plan.micro_batches = data::micro_batch_sizes(p.effective_batch, p.micro_batch);
+  const std::int64_t quantum = std::max<std::int64_t>(p.quantum.value_or(0), 1);
+  if (full > 0) plan.micro_batches = data::micro_batch_sizes(p.effective_batch, p.micro_batch, quantum);
   if (tail > 0 && !p.drop_last) {
     plan.tail = tail;
-    plan.tail_micro_batches = data::micro_batch_sizes(tail, p.micro_batch);
+    plan.tail_micro_batches = data::micro_batch_sizes(tail, p.micro_batch, quantum);
   }
   plan.steps = full + (plan.tail > 0);
   if (p.drop_last) plan.dropped.resize(static_cast<std::size_t>(tail));
@@ -277,9 +278,8 @@ std::vector<std::string> warnings_of(const RunLog& log, const train::LedgerCheck
     out.push_back(concat("batch norm had micro-batches of ", smallest, " samples, fewer than ", train::kSmallBatchNorm,
                          ": its statistics are noisy"));
   }
-  const std::vector<std::string> scaling =
-      train::scaling_policy(log.settings).warnings(log.settings.batch, log.settings.optimizer);
-  out.insert(out.end(), scaling.begin(), scaling.end());
+  const std::vector<std::string> rates = train::rate_warnings(log.settings);
+  out.insert(out.end(), rates.begin(), rates.end());
   return out;
 }
 

@@ -431,6 +431,12 @@ void conv2d_forward(const ConvDesc& d, const ConvPlan& plan, const T* x, const T
   }
 }
 
+void conv2d_winograd_tail(const ConvDesc& d, const ConvPlan& plan, const float* x, const float* w, const float* bias,
+                          const TailTarget<float>& tail, void* workspace) {
+  winograd_forward(winograd_geo(d), forward_filter(d), x, w, bias, nullptr, static_cast<float*>(workspace),
+                   winograd_pieces(plan.pieces), &tail);
+}
+
 template <class T>
 void conv2d_backward_input(const ConvDesc& d, const ConvPlan& plan, const T* dy, const T* w, T* dx, void* workspace) {
   T* scratch = static_cast<T*>(workspace);
