@@ -4,6 +4,7 @@
 #include <limpid/autograd/record.h>
 #include <limpid/tensor/raw_fused.h>
 #include <limpid/tensor/raw_nn.h>
+#include <limpid/tensor/workspace_cap.h>
 
 namespace limpid {
 namespace {
@@ -23,6 +24,14 @@ class Conv2dReluNode final : public Node {
   Conv2dReluNode(ConvTail tail, const Conv2dDesc& desc) : Node(name_of_tail(tail)), tail_(tail), desc_(desc) {}
   void backward(std::span<const Tensor> grads, std::span<Tensor> input_grads) override {
     if (!grads[0].defined()) return;
+    const bool wants_bias = edges().size() > 2 && needs_input_grad(2);
+    if (!needs_input_grad(0) && needs_input_grad(1)) {
+      if (auto direct = raw::conv2d_tail_weight(tail_, desc_, x.unpack(*this), grads[0], bits.unpack(*this), wants_bias)) {
+        input_grads[1] = std::move(direct->dw);
+        if (wants_bias) input_grads[2] = std::move(direct->db);
+        return;
+      }
+    }
     const Tensor dz = raw::conv2d_tail_backward(tail_, desc_, grads[0], bits.unpack(*this));
     conv2d_gradients(*this, desc_, dz, x, weight, input_grads);
   }
@@ -71,9 +80,11 @@ Tensor conv2d_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, co
   OpScope scope(name_of_tail(tail));
   const Conv2dDesc desc = check_conv2d(x, weight, bias, options);
   if (tail == ConvTail::relu_max_pool && (desc.oh() < 2 || desc.ow() < 2)) return composed();  // the pool's own error
+  const OpPlan plan = fused_kernels_for(x.device())->plan_conv2d_tail(tail, desc);
+  if (workspace_cap() > 0 && plan.workspace_bytes > workspace_cap()) return composed();  // it needs less at a time
   const Tensor input = raw::packed(x);
   const bool record = any_requires_grad({&x, &weight, &bias});
-  auto [y, bits] = raw::conv2d_tail(tail, desc, input, weight, bias, record);
+  auto [y, bits] = raw::conv2d_tail(tail, desc, plan, input, weight, bias, record);
   if (record) {
     auto node = make_ref<Conv2dReluNode>(tail, desc);
     add_weighted_inputs(*node, x, input, weight, bias);

@@ -15,7 +15,8 @@ Tensor conv2d_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, co
 // relu(linear(x, weight, bias)).
 Tensor linear_relu(const Tensor& x, const Tensor& weight, const Tensor& bias = Tensor());
 
-// Why the functions above would run as separate ones now, for tensors of this device and dtype; empty: they do not.
+// Why the functions above would run as separate ones now, for tensors of this device and dtype; empty: they do not. (A
+// convolution also does when its fused form does not fit a workspace cap: see the operations that the trace names.)
 std::string composed_because(Device device, DType dtype);
 
 }  // namespace limpid

@@ -12,12 +12,17 @@ struct FusedKernels {
   const char* device;
 
   // ---- y = tail(conv2d(x, w) + bias), images channels_last. bits: u8 [N*OH*OW, bit_bytes(K)] (conv_tail.h), or undefined
-  // when no gradient will be asked for. Shapes of y: conv_tail_shape().
+  // when no gradient will be asked for. Shapes of y: conv_tail_shape(). The smallest plan may exceed the workspace cap.
   OpPlan (*plan_conv2d_tail)(ConvTail tail, const Conv2dDesc& desc);
   void (*conv2d_tail)(ConvTail tail, const Conv2dDesc& desc, const OpPlan& plan, Tensor& y, Tensor& bits,
                       const Tensor& x, const Tensor& w, const Tensor& bias, Tensor& workspace);
   // dz = gradient of the convolution's output, from that of y.
   void (*conv2d_tail_backward)(ConvTail tail, const Conv2dDesc& desc, Tensor& dz, const Tensor& dy, const Tensor& bits);
+  // Gradients of weight and (unless undefined) bias straight from that of y, x channels_last. A plan whose algorithm is
+  // null: this convolution has them only from dz.
+  OpPlan (*plan_conv2d_tail_weight)(ConvTail tail, const Conv2dDesc& desc);
+  void (*conv2d_tail_weight)(ConvTail tail, const Conv2dDesc& desc, const OpPlan& plan, Tensor& dw, Tensor& db,
+                             const Tensor& x, const Tensor& dy, const Tensor& bits, Tensor& workspace);
 
   // ---- ReLU of dense rows [R, C]; bits u8 [R, bit_bytes(C)]. y = max(y, 0) in place; dz = dy where the bit is set.
   void (*relu_rows)(Tensor& y, Tensor& bits);

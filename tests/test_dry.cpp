@@ -74,7 +74,8 @@ TEST_CASE("so does the dry table of fused kernels") {
     CHECK(dry[i] != nullptr);
     same += dry[i] == cpu[i];
   }
-  CHECK(same == 1);
+  CHECK(same == 2);
+  CHECK((dry_fused_kernels().plan_conv2d_tail_weight == cpu_fused_kernels().plan_conv2d_tail_weight));
   CHECK((dry_fused_kernels().plan_conv2d_tail == cpu_fused_kernels().plan_conv2d_tail));
   CHECK((fused_kernels_for(kDryCpu) == &dry_fused_kernels()));
 }

@@ -85,10 +85,12 @@ struct StridedIndex {
 };
 
 // Whether groups of `width` neighbours along dim 0 can be one access of every operand: steps of 1 (or 0: one value for the
-// whole group), groups that start at multiples of `width`, aligned pointers. elements[k]: the size of one.
+// whole group), groups that start at multiples of `width`, aligned pointers. elements[k]: the size of one. A loop of one dim
+// may leave a rest of fewer elements.
 template <int N>
 bool can_group(const kernel::Loop<N>& loop, int width, const void* const (&pointers)[N], const std::size_t (&elements)[N]) {
-  if (loop.extent[0] % width != 0) return false;
+  if (loop.rank > 1 && loop.extent[0] % width != 0) return false;
+  if (loop.stride[0][0] != 1) return false;  // the output has a place for each element
   for (int k = 0; k < N; k++) {
     if (loop.stride[k][0] == 0) continue;
     if (loop.stride[k][0] != 1) return false;

@@ -16,7 +16,6 @@ ConvTailPlan tail_plan(ConvTail tail, const Conv2dDesc& d, std::size_t cap) {
 
 OpPlan plan_conv2d_tail(ConvTail tail, const Conv2dDesc& desc) {
   const ConvTailPlan plan = tail_plan(tail, desc, workspace_cap() > 0 ? workspace_cap() : SIZE_MAX);
-  check_workspace_cap("conv2d_relu", plan.workspace_bytes);
   return {plan.algorithm, plan.workspace_bytes};
 }
 
@@ -44,6 +43,24 @@ void conv2d_tail_backward(ConvTail tail, const Conv2dDesc& desc, Tensor& dz, con
   });
 }
 
+ConvPlan weight_plan(ConvTail tail, const Conv2dDesc& d, std::size_t cap) {
+  return cpu::plan_conv2d_tail_weight(tail, direct(d), size_of(d.dtype), cap);
+}
+
+OpPlan plan_conv2d_tail_weight(ConvTail tail, const Conv2dDesc& desc) {
+  const ConvPlan plan = weight_plan(tail, desc, workspace_cap() > 0 ? workspace_cap() : SIZE_MAX);
+  return {plan.algorithm, plan.workspace_bytes};
+}
+
+void conv2d_tail_weight(ConvTail tail, const Conv2dDesc& desc, const OpPlan& plan, Tensor& dw, Tensor& db,
+                        const Tensor& x, const Tensor& dy, const Tensor& bits, Tensor& workspace) {
+  visit_full_floats(desc.dtype, [&]<class T>() {
+    cpu::conv2d_tail_weight<T>(tail, direct(desc), weight_plan(tail, desc, plan.workspace_bytes), x.data<T>(),
+                               dy.data<T>(), bits.data<std::uint8_t>(), dw.mutable_data<T>(),
+                               db.defined() ? db.mutable_data<T>() : nullptr, Parts(workspace).take(plan.workspace_bytes));
+  });
+}
+
 void relu_rows(Tensor& y, Tensor& bits) {
   visit_full_floats(y.dtype(), [&]<class T>() {
     cpu::relu_rows<T>(y.shape()[0], y.shape()[1], y.mutable_data<T>(),
@@ -62,6 +79,8 @@ constexpr FusedKernels kFusedTable{
     .plan_conv2d_tail = plan_conv2d_tail,
     .conv2d_tail = conv2d_tail,
     .conv2d_tail_backward = conv2d_tail_backward,
+    .plan_conv2d_tail_weight = plan_conv2d_tail_weight,
+    .conv2d_tail_weight = conv2d_tail_weight,
     .relu_rows = relu_rows,
     .relu_rows_backward = relu_rows_backward,
 };

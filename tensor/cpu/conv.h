@@ -35,7 +35,7 @@ struct ConvPieces {
   std::int64_t halvings = 0;  // winograd: of the blocks of tiles
 };
 struct ConvPlan {
-  const char* algorithm = "direct";  // "direct", "depthwise" or "winograd"
+  const char* algorithm = "direct";  // "direct", "thin", "depthwise" or "winograd"
   std::size_t workspace_bytes = 0;   // 64-byte aligned memory
   ConvPieces pieces = {};
 };

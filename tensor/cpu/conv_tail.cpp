@@ -5,6 +5,7 @@
 
 #include <limpid/tensor/cpu/panel.h>
 #include <limpid/tensor/cpu/parallel.h>
+#include <limpid/tensor/cpu/thin_conv.h>
 #include <limpid/tensor/cpu/winograd.h>
 
 namespace limpid::cpu {
@@ -16,9 +17,15 @@ constexpr std::int64_t kGrain = 16384;         // elements of a task
 
 std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
+bool is(const ConvPlan& plan, const char* algorithm) { return std::strcmp(plan.algorithm, algorithm) == 0; }
+
 // Winograd's output transform hands its tiles over while they are in the cache: z is never stored.
-bool hands_over(ConvTail tail, const ConvPlan& plan) {
-  return tail != ConvTail::relu_mean && std::strcmp(plan.algorithm, "winograd") == 0;
+bool hands_over_tiles(ConvTail tail, const ConvPlan& plan) {
+  return tail != ConvTail::relu_mean && is(plan, "winograd");
+}
+std::size_t thin_bytes(ConvTail tail, const ConvDesc& d, std::size_t element_size) {
+  const std::int64_t size = static_cast<std::int64_t>(element_size);
+  return aligned(static_cast<std::size_t>(thin_forward_elements(d, &tail, 64 / size, kMaxSlots) * size));
 }
 
 // Rows of z that belong together, and their number an image; an odd last row is of no window.
@@ -38,19 +45,17 @@ void put_images(const TailTarget<T>& target, std::int64_t images, const T* z) {
                   });
 }
 
-// The mean over the image as adaptive_avg_pool2d makes it: sums of rows, then their sum.
 template <class T>
 void mean_images(const TailTarget<T>& target, std::int64_t images, const T* z) {
-  const TailKernels<T>& kernels = tail_kernels<T>();
-  const std::int64_t strips = ceil_div(target.channels, kStrip), row_bits = bit_bytes(target.channels);
+  const std::int64_t strips = ceil_div(target.channels, kStrip);
   const T inverse = T(1) / static_cast<T>(target.oh * target.ow);
   parallel_for(images * strips, [&](std::int64_t task) {
     const std::int64_t image = task / strips, n0 = task % strips * kStrip, n = std::min(kStrip, target.channels - n0);
     T total[kStrip] = {}, line[kStrip];
     for (std::int64_t y = 0; y < target.oh; ++y) {
       const std::int64_t pixel = (image * target.oh + y) * target.ow;
-      kernels.relu_sum(target.ow, n, z + pixel * target.channels + n0, target.channels, line,
-                       target.bits != nullptr ? target.bits + pixel * row_bits + n0 / 8 : nullptr, row_bits);
+      std::fill(line, line + n, T(0));
+      target.add_line(image, y, 0, target.ow, n0, n, z + pixel * target.channels + n0, target.channels, line);
       for (std::int64_t c = 0; c < n; ++c) total[c] += line[c];
     }
     for (std::int64_t c = 0; c < n; ++c) target.y[image * target.channels + n0 + c] = total[c] * inverse;
@@ -86,13 +91,62 @@ void TailTarget<T>::put(std::int64_t image, std::int64_t y0, std::int64_t x0, st
   }
 }
 
+template <class T>
+void TailTarget<T>::add_line(std::int64_t image, std::int64_t y0, std::int64_t x0, std::int64_t cols, std::int64_t n0,
+                             std::int64_t n, const T* z, std::int64_t z_pixel, T* line) const {
+  const std::int64_t row_bits = bit_bytes(channels);
+  tail_kernels<T>().relu_sum(cols, n, z, z_pixel, line,
+                             bits != nullptr ? bits + ((image * oh + y0) * ow + x0) * row_bits + n0 / 8 : nullptr,
+                             row_bits);
+}
+
+template <class T>
+void TailTarget<T>::finish_mean(std::int64_t image, const T* lines) const {
+  const T inverse = T(1) / static_cast<T>(oh * ow);
+  for (std::int64_t c = 0; c < channels; ++c) {
+    T total = T(0);
+    for (std::int64_t row = 0; row < oh; ++row) total += lines[row * channels + c];
+    y[image * channels + c] = total * inverse;
+  }
+}
+
+template <class T>
+void TailGradient<T>::get(std::int64_t image, std::int64_t row, std::int64_t x0, std::int64_t pixels, std::int64_t n0,
+                          std::int64_t n, T* dz, std::int64_t dz_pixel) const {
+  const std::int64_t pixel = (image * oh + row) * ow + x0;
+  if (plain) {
+    for (std::int64_t p = 0; p < pixels; ++p, dz += dz_pixel) {
+      const T* from = dy + (pixel + p) * channels + n0;
+      std::copy(from, from + n, dz);
+    }
+    return;
+  }
+  std::int64_t from = pixel, count = pixels, repeat = 1;  // pixel of dy, pixels of z that have one
+  T scale = T(1);
+  if (tail == ConvTail::relu_mean) {
+    from = image, repeat = ow, scale = T(1) / static_cast<T>(oh * ow);
+  } else if (tail == ConvTail::relu_max_pool) {
+    from = (image * (oh / 2) + row / 2) * (ow / 2) + x0 / 2, repeat = 2;
+    count = row / 2 < oh / 2 ? std::min(pixels, ow / 2 * 2 - x0) : 0;
+  }
+  const std::int64_t row_bits = bit_bytes(channels);
+  tail_kernels<T>().select(count, repeat, n, dy + from * channels + n0, channels, scale, bits + pixel * row_bits + n0 / 8,
+                           row_bits, dz, dz_pixel);
+  for (std::int64_t p = count; p < pixels; ++p) std::fill(dz + p * dz_pixel, dz + p * dz_pixel + n, T(0));
+}
+
 ConvTailPlan plan_conv2d_tail(ConvTail tail, const ConvDesc& d, std::size_t element_size, std::size_t cap) {
   ConvTailPlan plan;
   plan.images = d.n;
   plan.piece = plan_conv2d(ConvPass::forward, d, element_size, cap);
   plan.algorithm = plan.piece.algorithm;
   plan.conv_bytes = plan.workspace_bytes = plan.piece.workspace_bytes;
-  if (hands_over(tail, plan.piece)) return plan;
+  if (hands_over_tiles(tail, plan.piece)) return plan;
+  if (is(plan.piece, "thin") && thin_bytes(tail, d, element_size) <= cap) {
+    plan.conv_bytes = 0;  // one piece of memory for all
+    plan.workspace_bytes = thin_bytes(tail, d, element_size);
+    return plan;
+  }
   const std::int64_t image_bytes = d.oh() * d.ow() * d.k * static_cast<std::int64_t>(element_size);
   plan.images = std::clamp<std::int64_t>(kPieceBytes / std::max<std::int64_t>(1, image_bytes), 1, std::max<std::int64_t>(1, d.n));
   for (;; plan.images = ceil_div(plan.images, 2)) {
@@ -118,8 +172,10 @@ void conv2d_tail_forward(ConvTail tail, const ConvDesc& d, const ConvTailPlan& p
   const bool drops = tail == ConvTail::relu_max_pool && (target.oh % 2 != 0 || target.ow % 2 != 0);
   if (bits != nullptr && drops) std::fill(bits, bits + d.n * image_bits, std::uint8_t{0});
   if constexpr (sizeof(T) == sizeof(float)) {
-    if (hands_over(tail, plan.piece)) return conv2d_winograd_tail(d, plan.piece, x, w, bias, target, workspace);
+    if (hands_over_tiles(tail, plan.piece)) return conv2d_winograd_tail(d, plan.piece, x, w, bias, target, workspace);
   }
+  if (plan.conv_bytes == 0 && is(plan.piece, "thin"))
+    return thin_forward<T>(d, kMaxSlots, x, w, bias, nullptr, &target, static_cast<T*>(workspace));
   for (std::int64_t n0 = 0; n0 < d.n; n0 += plan.images) {
     ConvDesc part = d;
     part.n = std::min(plan.images, d.n - n0);
@@ -133,26 +189,26 @@ void conv2d_tail_forward(ConvTail tail, const ConvDesc& d, const ConvTailPlan& p
 
 template <class T>
 void conv2d_tail_backward(ConvTail tail, const ConvDesc& d, const T* dy, const std::uint8_t* bits, T* dz) {
-  const TailKernels<T>& kernels = tail_kernels<T>();
-  const std::int64_t oh = d.oh(), ow = d.ow(), row_bits = bit_bytes(d.k);
-  const T scale = tail == ConvTail::relu_mean ? T(1) / static_cast<T>(oh * ow) : T(1);
-  const std::int64_t repeat = tail == ConvTail::relu ? 1 : tail == ConvTail::relu_max_pool ? 2 : ow;
+  const std::int64_t oh = d.oh(), ow = d.ow();
+  const TailGradient<T> source{.tail = tail, .oh = oh, .ow = ow, .channels = d.k, .dy = dy, .bits = bits};
   parallel_chunks(d.n * oh, std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, ow * d.k)),
                   [&](std::int64_t begin, std::int64_t end) {
-                    for (std::int64_t row = begin; row < end; ++row) {
-                      const std::int64_t image = row / oh, y = row % oh;
-                      T* to = dz + row * ow * d.k;
-                      std::int64_t from = row * ow, count = ow;  // pixel of dy, pixels of z that have one
-                      if (tail == ConvTail::relu_mean) from = image;
-                      if (tail == ConvTail::relu_max_pool) {
-                        from = (image * (oh / 2) + y / 2) * (ow / 2);
-                        count = y / 2 < oh / 2 ? ow / 2 * 2 : 0;
-                      }
-                      kernels.select(count, repeat, d.k, dy + from * d.k, d.k, scale, bits + row * ow * row_bits, row_bits,
-                                     to, d.k);
-                      std::fill(to + count * d.k, to + ow * d.k, T(0));
-                    }
+                    for (std::int64_t row = begin; row < end; ++row)
+                      source.get(row / oh, row % oh, 0, ow, 0, d.k, dz + row * ow * d.k, d.k);
                   });
+}
+
+ConvPlan plan_conv2d_tail_weight(ConvTail, const ConvDesc& d, std::size_t element_size, std::size_t cap) {
+  ConvPlan plan = plan_conv2d(ConvPass::backward_weight, d, element_size, cap);
+  if (!is(plan, "thin")) plan.algorithm = nullptr, plan.workspace_bytes = 0;
+  return plan;
+}
+
+template <class T>
+void conv2d_tail_weight(ConvTail tail, const ConvDesc& d, const ConvPlan& plan, const T* x, const T* dy,
+                        const std::uint8_t* bits, T* dw, T* db, void* workspace) {
+  const TailGradient<T> dz{.tail = tail, .oh = d.oh(), .ow = d.ow(), .channels = d.k, .dy = dy, .bits = bits};
+  thin_backward_weight<T>(d, plan.pieces.parts, x, dz, dw, db, static_cast<T*>(workspace));
 }
 
 template <class T>
@@ -176,6 +232,9 @@ void relu_rows_backward(std::int64_t rows, std::int64_t n, const T* dy, const st
 
 #define LIMPID_INSTANTIATE(T)                                                                                       \
   template struct TailTarget<T>;                                                                                    \
+  template struct TailGradient<T>;                                                                                   \
+  template void conv2d_tail_weight<T>(ConvTail, const ConvDesc&, const ConvPlan&, const T*, const T*,                \
+                                      const std::uint8_t*, T*, T*, void*);                                           \
   template void conv2d_tail_forward<T>(ConvTail, const ConvDesc&, const ConvTailPlan&, const T*, const T*, const T*, \
                                        T*, std::uint8_t*, void*);                                                    \
   template void conv2d_tail_backward<T>(ConvTail, const ConvDesc&, const T*, const std::uint8_t*, T*);               \

@@ -141,6 +141,7 @@ void relu_sum(std::int64_t pixels, std::int64_t n, const T* z, std::int64_t z_pi
               std::int64_t bits_pixel) {
   const auto run = [&](std::int64_t c, std::int64_t count) HWY_ATTR {
     T total[8] = {}, eight[8] = {};
+    for (std::int64_t i = 0; i < count; ++i) total[i] = sums[c + i];
     const T* at = z + c;
     std::uint8_t* b = bits != nullptr ? bits + c / 8 : nullptr;
     for (std::int64_t p = 0; p < pixels; ++p, at += z_pixel) {
@@ -181,7 +182,34 @@ void select(std::int64_t pixels, std::int64_t repeat, std::int64_t n, const T* g
 }
 
 template <class T>
-inline constexpr TailKernels<T> kTailKernels = {&relu<T>, &max_pool<T>, &relu_sum<T>, &select<T>};
+void add_pixels(std::int64_t pixels, std::int64_t n, const T* z, std::int64_t z_pixel, T* sums) {
+  const Tag8<T> d;
+  const auto run = [&](std::int64_t c, std::int64_t count) HWY_ATTR {
+    T even[8] = {}, odd[8] = {};
+    const T* at = z + c;
+    if (count == 8) {
+      for (int i = 0; i < 8; i += kLanes8<T>) {
+        Vec8<T> a = hn::Zero(d), b = a;
+        std::int64_t p = 0;
+        for (; p + 2 <= pixels; p += 2) {
+          a = hn::Add(a, hn::LoadU(d, at + p * z_pixel + i));
+          b = hn::Add(b, hn::LoadU(d, at + (p + 1) * z_pixel + i));
+        }
+        if (p < pixels) a = hn::Add(a, hn::LoadU(d, at + p * z_pixel + i));
+        hn::StoreU(a, d, even + i), hn::StoreU(b, d, odd + i);
+      }
+    } else {
+      for (std::int64_t p = 0; p < pixels; ++p) {
+        for (std::int64_t i = 0; i < count; ++i) (p % 2 == 0 ? even : odd)[i] += at[p * z_pixel + i];
+      }
+    }
+    for (std::int64_t i = 0; i < count; ++i) sums[c + i] += even[i] + odd[i];
+  };
+  for_eights(n, [&](std::int64_t c) HWY_ATTR { run(c, 8); }, run);
+}
+
+template <class T>
+inline constexpr TailKernels<T> kTailKernels = {&relu<T>, &max_pool<T>, &relu_sum<T>, &select<T>, &add_pixels<T>};
 
 const TailKernels<float>* tail_kernels_float() { return &kTailKernels<float>; }
 const TailKernels<double>* tail_kernels_double() { return &kTailKernels<double>; }
