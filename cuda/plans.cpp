@@ -26,18 +26,22 @@ GemmTile choose_tile(std::int64_t batch, std::int64_t m, std::int64_t n) {
 std::int64_t choose_splits(std::int64_t depth, std::int64_t blocks, std::int64_t smallest, std::int64_t unit,
                            std::size_t bytes_each, std::size_t cap, std::int64_t& part) {
   const std::int64_t wanted = ceil_div(2 * kBusyBlocks, std::max<std::int64_t>(blocks, 1));
-  std::int64_t splits = blocks >= kBusyBlocks ? 1 : std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(depth / smallest, 1));
-  if (bytes_each > 0) splits = std::min(splits, static_cast<std::int64_t>(std::min<std::size_t>(cap / bytes_each, 1u << 20)));
+  std::int64_t splits =
+      blocks >= kBusyBlocks ? 1 : std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(depth / smallest, 1));
+  if (bytes_each > 0)
+    splits = std::min(splits, static_cast<std::int64_t>(std::min<std::size_t>(cap / bytes_each, 1u << 20)));
   splits = std::max<std::int64_t>(splits, 1);
   part = std::max(unit, ceil_div(ceil_div(depth, splits), unit) * unit);
   return std::max<std::int64_t>(ceil_div(depth, part), 1);
 }
 
-GemmPlan plan_product(std::int64_t batch, std::int64_t m, std::int64_t n, std::int64_t k, DType dtype, std::size_t cap) {
+GemmPlan plan_product(std::int64_t batch, std::int64_t m, std::int64_t n, std::int64_t k, DType dtype,
+                      std::size_t cap) {
   GemmPlan plan;
   plan.tile = choose_tile(batch, m, n);
   const std::size_t bytes = static_cast<std::size_t>(batch * m * n) * accumulate_size(dtype);
-  plan.splits = choose_splits(k, blocks_of(plan.tile, batch, m, n), kSmallestSplit, panel_depth(dtype), bytes, cap, plan.split_depth);
+  plan.splits = choose_splits(k, blocks_of(plan.tile, batch, m, n), kSmallestSplit, panel_depth(dtype), bytes, cap,
+                              plan.split_depth);
   plan.workspace_bytes = plan.splits > 1 ? static_cast<std::size_t>(plan.splits) * bytes : 0;
   return plan;
 }
@@ -52,9 +56,12 @@ GemmPlan plan_gemm(const MatmulDesc& desc, std::size_t cap) {
 
 const char* name_of(ConvAlgorithm algorithm) {
   switch (algorithm) {
-    case ConvAlgorithm::gemm: return "gemm_1x1";
-    case ConvAlgorithm::implicit_gemm: return "implicit_gemm";
-    case ConvAlgorithm::depthwise: return "depthwise";
+    case ConvAlgorithm::gemm:
+      return "gemm_1x1";
+    case ConvAlgorithm::implicit_gemm:
+      return "implicit_gemm";
+    case ConvAlgorithm::depthwise:
+      return "depthwise";
   }
   return "unknown";
 }

@@ -8,8 +8,9 @@ namespace {
 
 // A thread a pixel of the batch: its channels are few, and neighbours in the output.
 template <class T>
-__global__ void augment_kernel(ImageIndex pixels, AugmentShape s, T* out, const std::uint8_t* data, const std::int64_t* index,
-                               const std::int32_t* top, const std::int32_t* left, const std::uint8_t* flip) {
+__global__ void augment_kernel(ImageIndex pixels, AugmentShape s, T* out, const std::uint8_t* data,
+                               const std::int64_t* index, const std::int32_t* top, const std::int32_t* left,
+                               const std::uint8_t* flip) {
   for (std::int64_t i = first_position(); i < pixels.count; i += position_step()) {
     const ImagePlace at = pixels.place(i);
     const int column = flip && flip[at.image] ? pixels.width - 1 - at.x : at.x;
@@ -19,7 +20,9 @@ __global__ void augment_kernel(ImageIndex pixels, AugmentShape s, T* out, const 
     for (int c = 0; c < s.channels; c++) {
       float value = s.fill[c];
       // As on the host: three roundings, none of them contracted.
-      if (inside) value = __fmul_rn(__fsub_rn(__fdiv_rn(static_cast<float>(from[c * s.channel_step]), 255.0f), s.mean[c]), s.scale[c]);
+      if (inside)
+        value = __fmul_rn(__fsub_rn(__fdiv_rn(static_cast<float>(from[c * s.channel_step]), 255.0f), s.mean[c]),
+                          s.scale[c]);
       out[i * s.channels + c] = from_float<T>(value);
     }
   }
@@ -36,8 +39,8 @@ cudaError_t augment(const AugmentShape& s, DType dtype, void* out, const std::ui
     if constexpr (std::is_same_v<T, double>) {
       return cudaErrorInvalidValue;
     } else {
-      return launch(augment_kernel<T>, grid_for(pixels.count), kBlockThreads, 0, stream, pixels, s, static_cast<T*>(out), data, index,
-                    top, left, flip);
+      return launch(augment_kernel<T>, grid_for(pixels.count), kBlockThreads, 0, stream, pixels, s,
+                    static_cast<T*>(out), data, index, top, left, flip);
     }
   });
 }

@@ -26,31 +26,23 @@ __device__ LIMPID_INLINE Place place_of(const Rows& rows) {
   return {(tile * rows.groups + group) * width, begin + lane, end, kBlockThreads / rows.groups};
 }
 
-template <int width, class T>
-__device__ LIMPID_INLINE void load_group(const T* from, bool aligned, accumulate_t<T> (&to)[width]) {
-  if (aligned) return load_channels<width>(from, to);
-#pragma unroll
-  for (int j = 0; j < width; j++) to[j] = to_float(from[j]);
-}
-template <int width, class T>
-__device__ LIMPID_INLINE void store_group(T* to, bool aligned, const accumulate_t<T> (&from)[width]) {
-  if (aligned) return store_channels<width>(to, from);
-#pragma unroll
-  for (int j = 0; j < width; j++) to[j] = from_float<T>(from[j]);
-}
-
 __device__ double parameter(const void* values, DType dtype, std::int64_t i, double missing) {
   if (!values) return missing;
   switch (dtype) {
-    case DType::float64: return static_cast<const double*>(values)[i];
-    case DType::float32: return static_cast<double>(static_cast<const float*>(values)[i]);
-    case DType::float16: return static_cast<double>(to_float(static_cast<const Half*>(values)[i]));
-    default: return static_cast<double>(to_float(static_cast<const BFloat16*>(values)[i]));
+    case DType::float64:
+      return static_cast<const double*>(values)[i];
+    case DType::float32:
+      return static_cast<double>(static_cast<const float*>(values)[i]);
+    case DType::float16:
+      return static_cast<double>(to_float(static_cast<const Half*>(values)[i]));
+    default:
+      return static_cast<double>(to_float(static_cast<const BFloat16*>(values)[i]));
   }
 }
 
 // Joins (count, mean, M2) to the running statistics: Chan, Golub and LeVeque, 1983.
-__device__ LIMPID_INLINE void merge(double count, double mean, double m2, double& count_all, double& mean_all, double& m2_all) {
+__device__ LIMPID_INLINE void merge(double count, double mean, double m2, double& count_all, double& mean_all,
+                                    double& m2_all) {
   if (count == 0) return;
   const double total = count_all + count, delta = mean - mean_all;
   mean_all += delta * (count / total);
@@ -58,7 +50,8 @@ __device__ LIMPID_INLINE void merge(double count, double mean, double m2, double
   count_all = total;
 }
 
-// stats[part][3][channels], a part a block and tile. Runs are added as differences to their first value: no cancellation.
+// stats[part][3][channels], a part a block and tile. Runs are added as differences to their first value: no
+// cancellation.
 template <class T, int width>
 __global__ void __launch_bounds__(kBlockThreads) statistics_kernel(Rows rows, double* stats, const T* x) {
   using Acc = accumulate_t<T>;
@@ -124,17 +117,20 @@ __global__ void combine_kernel(double* stats, const double* parts, std::int64_t 
 
 template <class T, int width>
 __global__ void __launch_bounds__(kBlockThreads)
-apply_kernel(Rows rows, T* y, const T* x, const T* residual, bool relu, const double* mean, const double* invstd, AffineParams affine) {
+    apply_kernel(Rows rows, T* y, const T* x, const T* residual, bool relu, const double* mean, const double* invstd,
+                 AffineParams affine) {
   using Acc = accumulate_t<T>;
   const Place at = place_of<width>(rows);
   if (at.channel >= rows.channels) return;
   Acc shift[width], scale[width], offset[width], value[width], other[width];
 #pragma unroll
   for (int j = 0; j < width; j++) {
-    const double m = mean[at.channel + j], slope = invstd[at.channel + j] * parameter(affine.weight, affine.dtype, at.channel + j, 1);
+    const double m = mean[at.channel + j],
+                 slope = invstd[at.channel + j] * parameter(affine.weight, affine.dtype, at.channel + j, 1);
     shift[j] = static_cast<Acc>(m), scale[j] = static_cast<Acc>(slope);
     // The rounding of the mean is moved into the offset.
-    offset[j] = static_cast<Acc>(parameter(affine.bias, affine.dtype, at.channel + j, 0) + (static_cast<double>(shift[j]) - m) * slope);
+    offset[j] = static_cast<Acc>(parameter(affine.bias, affine.dtype, at.channel + j, 0) +
+                                 (static_cast<double>(shift[j]) - m) * slope);
   }
   for (std::int64_t row = at.row; row < at.end; row += at.step) {
     const std::int64_t i = row * rows.channels + at.channel;
@@ -152,7 +148,8 @@ apply_kernel(Rows rows, T* y, const T* x, const T* residual, bool relu, const do
 
 // g of one row: dy, without the places that a relu closed.
 template <int width, class T>
-__device__ LIMPID_INLINE void load_gradient(const T* dy, const T* y, std::int64_t i, bool aligned, accumulate_t<T> (&g)[width]) {
+__device__ LIMPID_INLINE void load_gradient(const T* dy, const T* y, std::int64_t i, bool aligned,
+                                            accumulate_t<T> (&g)[width]) {
   load_group<width>(dy + i, aligned, g);
   if (!y) return;
   accumulate_t<T> open[width];
@@ -164,7 +161,8 @@ __device__ LIMPID_INLINE void load_gradient(const T* dy, const T* y, std::int64_
 // sums[part][2][channels]
 template <class T, int width>
 __global__ void __launch_bounds__(kBlockThreads)
-backward_reduce_kernel(Rows rows, double* sums, const T* x, const T* dy, const T* y, const double* mean, const double* invstd) {
+    backward_reduce_kernel(Rows rows, double* sums, const T* x, const T* dy, const T* y, const double* mean,
+                           const double* invstd) {
   using Acc = accumulate_t<T>;
   constexpr int numbers = kBlockThreads * width;
   LIMPID_SHARED_ARRAY(double, all_g, numbers);
@@ -212,8 +210,8 @@ backward_reduce_kernel(Rows rows, double* sums, const T* x, const T* dy, const T
 
 template <class T, int width>
 __global__ void __launch_bounds__(kBlockThreads)
-backward_apply_kernel(Rows rows, T* dx, T* dresidual, const T* x, const T* dy, const T* y, const double* mean, const double* invstd,
-                      AffineParams affine, const double* sums, double count) {
+    backward_apply_kernel(Rows rows, T* dx, T* dresidual, const T* x, const T* dy, const T* y, const double* mean,
+                          const double* invstd, AffineParams affine, const double* sums, double count) {
   using Acc = accumulate_t<T>;
   const Place at = place_of<width>(rows);
   if (at.channel >= rows.channels) return;
@@ -242,7 +240,8 @@ backward_apply_kernel(Rows rows, T* dx, T* dresidual, const T* x, const T* dy, c
   }
 }
 
-// f.template operator()<T, width>(rows) for the layout of the shape; `images` decide how rows are loaded, not in what order.
+// f.template operator()<T, width>(rows) for the layout of the shape; `images` decide how rows are loaded, not in what
+// order.
 template <class F>
 cudaError_t over_rows(DType dtype, std::int64_t pixels, std::int64_t channels, std::int64_t split_rows,
                       std::initializer_list<const void*> images, F&& f) {
@@ -266,56 +265,67 @@ unsigned blocks_for(const Rows& rows) {
 
 }  // namespace
 
-cudaError_t batch_norm_statistics(DType dtype, const BatchNormPlan& plan, double* stats, const void* x, std::int64_t pixels,
-                                  std::int64_t channels, void* workspace, cudaStream_t stream) {
+cudaError_t batch_norm_statistics(DType dtype, const BatchNormPlan& plan, double* stats, const void* x,
+                                  std::int64_t pixels, std::int64_t channels, void* workspace, cudaStream_t stream) {
   if (channels == 0) return cudaSuccess;
   if (pixels == 0) return batch_norm_combine(stats, nullptr, 0, channels, stream);
   auto* parts = plan.splits > 1 ? static_cast<double*>(workspace) : stats;
-  const cudaError_t error = over_rows(dtype, pixels, channels, plan.splits > 1 ? plan.split_rows : pixels, {x}, [&]<class T, int width>(const Rows& rows) {
-    return launch(statistics_kernel<T, width>, blocks_for(rows), kBlockThreads, 0, stream, rows, parts, static_cast<const T*>(x));
-  });
+  const cudaError_t error = over_rows(dtype, pixels, channels, plan.splits > 1 ? plan.split_rows : pixels, {x},
+                                      [&]<class T, int width>(const Rows& rows) {
+                                        return launch(statistics_kernel<T, width>, blocks_for(rows), kBlockThreads, 0,
+                                                      stream, rows, parts, static_cast<const T*>(x));
+                                      });
   if (error != cudaSuccess || plan.splits <= 1) return error;
   return batch_norm_combine(stats, parts, plan.splits, channels, stream);
 }
 
-cudaError_t batch_norm_combine(double* stats, const double* parts, std::int64_t n, std::int64_t channels, cudaStream_t stream) {
+cudaError_t batch_norm_combine(double* stats, const double* parts, std::int64_t n, std::int64_t channels,
+                               cudaStream_t stream) {
   if (channels == 0) return cudaSuccess;
   return launch(combine_kernel, grid_for(channels), kBlockThreads, 0, stream, stats, parts, n, channels);
 }
 
 cudaError_t batch_norm_apply(DType dtype, void* y, const void* x, const void* residual, bool relu, const double* mean,
-                             const double* invstd, const AffineParams& affine, std::int64_t pixels, std::int64_t channels,
-                             cudaStream_t stream) {
+                             const double* invstd, const AffineParams& affine, std::int64_t pixels,
+                             std::int64_t channels, cudaStream_t stream) {
   if (pixels * channels == 0) return cudaSuccess;
-  return over_rows(dtype, pixels, channels, apply_rows(pixels, channels, dtype), {y, x, residual}, [&]<class T, int width>(const Rows& rows) {
-    return launch(apply_kernel<T, width>, blocks_for(rows), kBlockThreads, 0, stream, rows, static_cast<T*>(y),
-                  static_cast<const T*>(x), static_cast<const T*>(residual), relu, mean, invstd, affine);
-  });
+  return over_rows(dtype, pixels, channels, apply_rows(pixels, channels, dtype), {y, x, residual},
+                   [&]<class T, int width>(const Rows& rows) {
+                     return launch(apply_kernel<T, width>, blocks_for(rows), kBlockThreads, 0, stream, rows,
+                                   static_cast<T*>(y), static_cast<const T*>(x), static_cast<const T*>(residual), relu,
+                                   mean, invstd, affine);
+                   });
 }
 
-cudaError_t batch_norm_backward_reduce(DType dtype, const BatchNormPlan& plan, double* sums, const void* x, const void* dy,
-                                       const void* y, const double* mean, const double* invstd, std::int64_t pixels,
-                                       std::int64_t channels, void* workspace, cudaStream_t stream) {
+cudaError_t batch_norm_backward_reduce(DType dtype, const BatchNormPlan& plan, double* sums, const void* x,
+                                       const void* dy, const void* y, const double* mean, const double* invstd,
+                                       std::int64_t pixels, std::int64_t channels, void* workspace,
+                                       cudaStream_t stream) {
   if (channels == 0) return cudaSuccess;
   if (pixels == 0) return add_splits(DType::float64, sums, nullptr, 0, 2 * channels, nullptr, 1, false, stream);
   auto* parts = plan.splits > 1 ? static_cast<double*>(workspace) : sums;
-  const cudaError_t error = over_rows(dtype, pixels, channels, plan.splits > 1 ? plan.split_rows : pixels, {x, dy, y}, [&]<class T, int width>(const Rows& rows) {
-    return launch(backward_reduce_kernel<T, width>, blocks_for(rows), kBlockThreads, 0, stream, rows, parts,
-                  static_cast<const T*>(x), static_cast<const T*>(dy), static_cast<const T*>(y), mean, invstd);
-  });
+  const cudaError_t error = over_rows(
+      dtype, pixels, channels, plan.splits > 1 ? plan.split_rows : pixels, {x, dy, y},
+      [&]<class T, int width>(const Rows& rows) {
+        return launch(backward_reduce_kernel<T, width>, blocks_for(rows), kBlockThreads, 0, stream, rows, parts,
+                      static_cast<const T*>(x), static_cast<const T*>(dy), static_cast<const T*>(y), mean, invstd);
+      });
   if (error != cudaSuccess || plan.splits <= 1) return error;
   return add_splits(DType::float64, sums, parts, plan.splits, 2 * channels, nullptr, 1, false, stream);
 }
 
-cudaError_t batch_norm_backward_apply(DType dtype, void* dx, void* dresidual, const void* x, const void* dy, const void* y,
-                                      const double* mean, const double* invstd, const AffineParams& affine, const double* sums,
-                                      double count, std::int64_t pixels, std::int64_t channels, cudaStream_t stream) {
+cudaError_t batch_norm_backward_apply(DType dtype, void* dx, void* dresidual, const void* x, const void* dy,
+                                      const void* y, const double* mean, const double* invstd,
+                                      const AffineParams& affine, const double* sums, double count, std::int64_t pixels,
+                                      std::int64_t channels, cudaStream_t stream) {
   if (pixels * channels == 0) return cudaSuccess;
-  return over_rows(dtype, pixels, channels, apply_rows(pixels, channels, dtype), {dx, dresidual, x, dy, y}, [&]<class T, int width>(const Rows& rows) {
-    return launch(backward_apply_kernel<T, width>, blocks_for(rows), kBlockThreads, 0, stream, rows, static_cast<T*>(dx),
-                  static_cast<T*>(dresidual), static_cast<const T*>(x), static_cast<const T*>(dy), static_cast<const T*>(y), mean,
-                  invstd, affine, sums, count);
-  });
+  return over_rows(dtype, pixels, channels, apply_rows(pixels, channels, dtype), {dx, dresidual, x, dy, y},
+                   [&]<class T, int width>(const Rows& rows) {
+                     return launch(backward_apply_kernel<T, width>, blocks_for(rows), kBlockThreads, 0, stream, rows,
+                                   static_cast<T*>(dx), static_cast<T*>(dresidual), static_cast<const T*>(x),
+                                   static_cast<const T*>(dy), static_cast<const T*>(y), mean, invstd, affine, sums,
+                                   count);
+                   });
 }
 
 }  // namespace limpid::cu

@@ -17,7 +17,8 @@ AxisSizes width_of(const Conv2dDesc& d) {
 }
 bool fits_32_bits(const Conv2dDesc& d) {
   const std::int64_t reach = (d.r + 1) * d.dil_h + (d.s + 1) * d.dil_w + d.pad_h + d.pad_w;
-  return std::max({d.h * d.w, d.oh() * d.ow(), d.c * d.r * d.s, d.k * d.r * d.s, d.h * d.stride_h, d.w * d.stride_w, reach}) < INT32_MAX / 4;
+  return std::max({d.h * d.w, d.oh() * d.ow(), d.c * d.r * d.s, d.k * d.r * d.s, d.h * d.stride_h, d.w * d.stride_w,
+                   reach}) < INT32_MAX / 4;
 }
 
 // ---------------------------------------------------------------- forward, backward to the input
@@ -26,11 +27,11 @@ struct GatherShape {
   AxisSizes height, width;
   bool forward;
   std::int64_t images;
-  int groups, channels, columns;      // of a group: channels of the source, columns of the result
-  int source_pitch, result_pitch;     // channels of all groups
-  int classes_h, classes_w;           // residue classes; 1 each in forward
-  int tiles_m, tiles_n;               // of the largest class
-  bool vectors, weight_vectors;       // 16-byte loads of the source, and of the weight
+  int groups, channels, columns;   // of a group: channels of the source, columns of the result
+  int source_pitch, result_pitch;  // channels of all groups
+  int classes_h, classes_w;        // residue classes; 1 each in forward
+  int tiles_m, tiles_n;            // of the largest class
+  bool vectors, weight_vectors;    // 16-byte loads of the source, and of the weight
 };
 
 // A place in the summed dimension, which runs over (tap row, tap column, channel), channels fastest.
@@ -61,7 +62,11 @@ struct GatherLoader {
 
   __device__ GatherLoader(const GatherShape& s, const ConvAxis& height, const ConvAxis& width, const T* source,
                           std::int64_t first_row)
-      : h(height), w(width), channels(s.channels), pitch(s.source_pitch), vectors(s.vectors),
+      : h(height),
+        w(width),
+        channels(s.channels),
+        pitch(s.source_pitch),
+        vectors(s.vectors),
         walk(w.taps > 0 ? P::place(0, true).k : 0, s.channels, w.taps > 0 ? w.taps : 1) {
     const std::int64_t image_rows = static_cast<std::int64_t>(h.results) * w.results;
 #pragma unroll
@@ -118,10 +123,17 @@ struct WeightLoader {
   bool vectors, inside;
   TapWalk walk;
 
-  __device__ WeightLoader(const GatherShape& s, const ConvAxis& height, const ConvAxis& width, const T* group_weight, int first_column)
-      : weight(group_weight + first_column + P::place(0, false).e), h(height), w(width), kernel_width(s.width.kernel),
-        channels(s.channels), columns(s.columns), left(s.columns - first_column - P::place(0, false).e),
-        vectors(s.weight_vectors), inside(P::place(0, false).inside),
+  __device__ WeightLoader(const GatherShape& s, const ConvAxis& height, const ConvAxis& width, const T* group_weight,
+                          int first_column)
+      : weight(group_weight + first_column + P::place(0, false).e),
+        h(height),
+        w(width),
+        kernel_width(s.width.kernel),
+        channels(s.channels),
+        columns(s.columns),
+        left(s.columns - first_column - P::place(0, false).e),
+        vectors(s.weight_vectors),
+        inside(P::place(0, false).inside),
         walk(w.taps > 0 ? P::place(0, false).k : 0, s.channels, w.taps > 0 ? w.taps : 1) {}
   __device__ void fetch(typename P::Fragment& fragment) {
     const int tap = (h.first_tap + walk.row * h.tap_stride) * kernel_width + w.first_tap + walk.column * w.tap_stride;
@@ -137,11 +149,11 @@ struct WeightLoader {
   }
 };
 
-// Block = ((group * classes_h + class_h) * classes_w + class_w) * tiles_m + tile_m) * tiles_n + tile_n: neighbours share the
-// image's part of a tile.
+// Block = ((group * classes_h + class_h) * classes_w + class_w) * tiles_m + tile_m) * tiles_n + tile_n: neighbours
+// share the image's part of a tile.
 template <class T, class Tile>
 __global__ void __launch_bounds__(kGemmThreads)
-gather_kernel(GatherShape s, T* result, const T* source, const T* weight, const T* bias) {
+    gather_kernel(GatherShape s, T* result, const T* source, const T* weight, const T* bias) {
   using Acc = accumulate_t<T>;
   std::int64_t block = blockIdx.x;
   const int first_n = static_cast<int>(block % s.tiles_n) * Tile::n;
@@ -156,28 +168,36 @@ gather_kernel(GatherShape s, T* result, const T* source, const T* weight, const 
   const std::int64_t image_rows = static_cast<std::int64_t>(h.results) * w.results, rows = s.images * image_rows;
   if (first_m >= rows) return;  // the whole block: a smaller class
   GatherLoader<T, Tile::m> load_a(s, h, w, source + group * s.channels, first_m);
-  WeightLoader<T, Tile::n> load_b(s, h, w, weight + static_cast<std::int64_t>(group) * s.height.kernel * s.width.kernel * s.channels * s.columns, first_n);
+  WeightLoader<T, Tile::n> load_b(
+      s, h, w, weight + static_cast<std::int64_t>(group) * s.height.kernel * s.width.kernel * s.channels * s.columns,
+      first_n);
   Acc sums[Tile::thread_m][Tile::thread_n] = {};
   constexpr int depth = Panel<T, Tile::m>::depth;
-  multiply_panels<T, Tile>(load_a, load_b, (static_cast<std::int64_t>(h.taps) * w.taps * s.channels + depth - 1) / depth, sums);
-  const std::int64_t result_h = s.forward ? s.height.output : s.height.input, result_w = s.forward ? s.width.output : s.width.input;
-  for_tile_rows<Tile>(sums, first_m, first_n, rows, [&](std::int64_t row, std::int64_t column, const Acc(&values)[Tile::thread_n]) {
-    const std::int64_t image = row / image_rows;
-    const int pixel = static_cast<int>(row % image_rows);
-    const std::int64_t y = h.first_result + pixel / w.results * h.result_step, x = w.first_result + pixel % w.results * w.result_step;
-    const std::int64_t at = group * s.columns + column;
-    T* to = result + ((image * result_h + y) * result_w + x) * s.result_pitch + at;
+  multiply_panels<T, Tile>(load_a, load_b,
+                           (static_cast<std::int64_t>(h.taps) * w.taps * s.channels + depth - 1) / depth, sums);
+  const std::int64_t result_h = s.forward ? s.height.output : s.height.input,
+                     result_w = s.forward ? s.width.output : s.width.input;
+  for_tile_rows<Tile>(sums, first_m, first_n, rows,
+                      [&](std::int64_t row, std::int64_t column, const Acc(&values)[Tile::thread_n]) {
+                        const std::int64_t image = row / image_rows;
+                        const int pixel = static_cast<int>(row % image_rows);
+                        const std::int64_t y = h.first_result + pixel / w.results * h.result_step,
+                                           x = w.first_result + pixel % w.results * w.result_step;
+                        const std::int64_t at = group * s.columns + column;
+                        T* to = result + ((image * result_h + y) * result_w + x) * s.result_pitch + at;
 #pragma unroll
-    for (int j = 0; j < Tile::thread_n; j++) {
-      if (column + j >= s.columns) break;
-      to[j] = from_float<T>(bias ? values[j] + to_float(bias[at + j]) : values[j]);
-    }
-  });
+                        for (int j = 0; j < Tile::thread_n; j++) {
+                          if (column + j >= s.columns) break;
+                          to[j] = from_float<T>(bias ? values[j] + to_float(bias[at + j]) : values[j]);
+                        }
+                      });
 }
 
-// to[group][tap][channel][column] from w[k][c][tap]; forward the channels are c, the columns k, backward the other way round.
+// to[group][tap][channel][column] from w[k][c][tap]; forward the channels are c, the columns k, backward the other way
+// round.
 template <class T>
-__global__ void pack_weight_kernel(T* to, const T* w, std::int64_t count, int taps, int channels, int columns, bool forward) {
+__global__ void pack_weight_kernel(T* to, const T* w, std::int64_t count, int taps, int channels, int columns,
+                                   bool forward) {
   for (std::int64_t i = first_position(); i < count; i += position_step()) {
     const int column = static_cast<int>(i % columns);
     std::int64_t rest = i / columns;
@@ -199,12 +219,13 @@ cudaError_t run_gather(GatherShape s, T* result, const T* source, const T* weigh
   const std::int64_t blocks = tiles_m * s.tiles_n * s.classes_h * s.classes_w * s.groups;
   if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
   s.tiles_m = static_cast<int>(tiles_m);
-  return launch(gather_kernel<T, Tile>, static_cast<unsigned>(blocks), kGemmThreads, 0, stream, s, result, source, weight, bias);
+  return launch(gather_kernel<T, Tile>, static_cast<unsigned>(blocks), kGemmThreads, 0, stream, s, result, source,
+                weight, bias);
 }
 
 template <class T>
-cudaError_t gather(const Conv2dDesc& d, const ConvPlan& plan, bool forward, T* result, const T* source, const T* w, const T* bias,
-                   void* workspace, cudaStream_t stream) {
+cudaError_t gather(const Conv2dDesc& d, const ConvPlan& plan, bool forward, T* result, const T* source, const T* w,
+                   const T* bias, void* workspace, cudaStream_t stream) {
   GatherShape s{};
   s.height = height_of(d), s.width = width_of(d);
   s.forward = forward;
@@ -246,7 +267,8 @@ struct PatchLoader {
   int oh, ow, columns_left;
   TapWalk tap;
 
-  __device__ PatchLoader(const WeightShape& shape, const T* group_x, int first_column, std::int64_t pixel, std::int64_t pixel_end)
+  __device__ PatchLoader(const WeightShape& shape, const T* group_x, int first_column, std::int64_t pixel,
+                         std::int64_t pixel_end)
       : x(group_x), s(shape), columns_left(0), tap(first_column + P::place(0, false).e, shape.channels, shape.w.taps) {
     const typename P::Place at = P::place(0, false);
     const std::int64_t first = pixel + at.k, image_pixels = static_cast<std::int64_t>(s.h.results) * s.w.results;
@@ -257,7 +279,8 @@ struct PatchLoader {
     if (at.inside) columns_left = s.columns - first_column - at.e;
   }
   __device__ LIMPID_INLINE const T* element(const TapWalk& at) const {  // null in the padding
-    const int y = oh * s.h.scale + s.h.origin + at.row * s.h.tap_step, z = ow * s.w.scale + s.w.origin + at.column * s.w.tap_step;
+    const int y = oh * s.h.scale + s.h.origin + at.row * s.h.tap_step,
+              z = ow * s.w.scale + s.w.origin + at.column * s.w.tap_step;
     const bool inside = static_cast<unsigned>(y) < static_cast<unsigned>(s.h.source_size) &&
                         static_cast<unsigned>(z) < static_cast<unsigned>(s.w.source_size);
     return inside ? x + ((image * s.h.source_size + y) * s.w.source_size + z) * s.x_pitch + at.channel : nullptr;
@@ -285,11 +308,11 @@ struct PatchLoader {
   }
 };
 
-// dw[k][c][tap] = sum over output pixels of dy[pixel][k] x[the pixel's tap][c]. Block = ((split * groups + group) * tiles_m +
-// tile_m) * tiles_n + tile_n; with splits the sums go to partial[split], laid out like dw.
+// dw[k][c][tap] = sum over output pixels of dy[pixel][k] x[the pixel's tap][c]. Block = ((split * groups + group) *
+// tiles_m + tile_m) * tiles_n + tile_n; with splits the sums go to partial[split], laid out like dw.
 template <class T, class Tile>
 __global__ void __launch_bounds__(kGemmThreads)
-weight_kernel(WeightShape s, T* dw, accumulate_t<T>* partial, const T* x, const T* dy) {
+    weight_kernel(WeightShape s, T* dw, accumulate_t<T>* partial, const T* x, const T* dy) {
   using Acc = accumulate_t<T>;
   std::int64_t block = blockIdx.x;
   const int first_n = static_cast<int>(block % s.tiles_n) * Tile::n;
@@ -297,26 +320,30 @@ weight_kernel(WeightShape s, T* dw, accumulate_t<T>* partial, const T* x, const 
   const int first_m = static_cast<int>(block % s.tiles_m) * Tile::m;
   block /= s.tiles_m;
   const std::int64_t group = block % s.groups, split = block / s.groups;
-  const std::int64_t pixel = split * s.split_pixels, end = s.pixels - pixel < s.split_pixels ? s.pixels : pixel + s.split_pixels;
-  StridedLoader<T, Tile::m> load_a{dy + group * s.rows + first_m, 1, s.dy_pitch, s.rows - first_m, pixel, end, false, s.dy_vectors};
+  const std::int64_t pixel = split * s.split_pixels,
+                     end = s.pixels - pixel < s.split_pixels ? s.pixels : pixel + s.split_pixels;
+  StridedLoader<T, Tile::m> load_a{
+      dy + group * s.rows + first_m, 1, s.dy_pitch, s.rows - first_m, pixel, end, false, s.dy_vectors};
   PatchLoader<T, Tile::n> load_b(s, x + group * s.channels, first_n, pixel, end);
   Acc sums[Tile::thread_m][Tile::thread_n] = {};
   constexpr int depth = Panel<T, Tile::m>::depth;
   multiply_panels<T, Tile>(load_a, load_b, (end - pixel + depth - 1) / depth, sums);
   const int taps = s.h.taps * s.w.taps;
-  for_tile_rows<Tile>(sums, first_m, first_n, s.rows, [&](std::int64_t row, std::int64_t column, const Acc(&values)[Tile::thread_n]) {
-    const std::int64_t filter = (group * s.rows + row) * s.columns, base = split * s.groups * s.rows * s.columns + filter;
+  for_tile_rows<Tile>(sums, first_m, first_n, s.rows,
+                      [&](std::int64_t row, std::int64_t column, const Acc(&values)[Tile::thread_n]) {
+                        const std::int64_t filter = (group * s.rows + row) * s.columns,
+                                           base = split * s.groups * s.rows * s.columns + filter;
 #pragma unroll
-    for (int j = 0; j < Tile::thread_n; j++) {
-      if (column + j >= s.columns) break;
-      const int at = static_cast<int>(column) + j, to = at % s.channels * taps + at / s.channels;
-      if (partial) {
-        partial[base + to] = values[j];
-      } else {
-        dw[filter + to] = from_float<T>(values[j]);
-      }
-    }
-  });
+                        for (int j = 0; j < Tile::thread_n; j++) {
+                          if (column + j >= s.columns) break;
+                          const int at = static_cast<int>(column) + j, to = at % s.channels * taps + at / s.channels;
+                          if (partial) {
+                            partial[base + to] = values[j];
+                          } else {
+                            dw[filter + to] = from_float<T>(values[j]);
+                          }
+                        }
+                      });
 }
 
 template <class T, class Tile>
@@ -359,14 +386,17 @@ MatmulDesc pixel_product(const Conv2dDesc& d, bool forward) {
 
 }  // namespace
 
-cudaError_t conv_forward(const Conv2dDesc& d, const ConvPlan& plan, void* y, const void* x, const void* w, const void* bias,
-                         void* workspace, cudaStream_t stream) {
+cudaError_t conv_forward(const Conv2dDesc& d, const ConvPlan& plan, void* y, const void* x, const void* w,
+                         const void* bias, void* workspace, cudaStream_t stream) {
   if (d.n * d.oh() * d.ow() * d.k == 0) return cudaSuccess;
   if (!fits_32_bits(d)) return cudaErrorInvalidValue;
   switch (plan.algorithm) {
-    case ConvAlgorithm::gemm: return gemm(pixel_product(d, true), plan.gemm, y, x, w, bias, workspace, false, stream);
-    case ConvAlgorithm::depthwise: return depthwise_forward(d, y, x, w, bias, stream);
-    case ConvAlgorithm::implicit_gemm: break;
+    case ConvAlgorithm::gemm:
+      return gemm(pixel_product(d, true), plan.gemm, y, x, w, bias, workspace, false, stream);
+    case ConvAlgorithm::depthwise:
+      return depthwise_forward(d, y, x, w, bias, stream);
+    case ConvAlgorithm::implicit_gemm:
+      break;
   }
   return dispatch_floating(d.dtype, [&]<class T>() {
     return gather<T>(d, plan, true, static_cast<T*>(y), static_cast<const T*>(x), static_cast<const T*>(w),
@@ -379,13 +409,16 @@ cudaError_t conv_backward_input(const Conv2dDesc& d, const ConvPlan& plan, void*
   if (d.n * d.h * d.w * d.c == 0) return cudaSuccess;
   if (!fits_32_bits(d)) return cudaErrorInvalidValue;
   switch (plan.algorithm) {
-    case ConvAlgorithm::gemm: return gemm(pixel_product(d, false), plan.gemm, dx, dy, w, nullptr, workspace, false, stream);
-    case ConvAlgorithm::depthwise: return depthwise_backward_input(d, dx, dy, w, stream);
-    case ConvAlgorithm::implicit_gemm: break;
+    case ConvAlgorithm::gemm:
+      return gemm(pixel_product(d, false), plan.gemm, dx, dy, w, nullptr, workspace, false, stream);
+    case ConvAlgorithm::depthwise:
+      return depthwise_backward_input(d, dx, dy, w, stream);
+    case ConvAlgorithm::implicit_gemm:
+      break;
   }
   return dispatch_floating(d.dtype, [&]<class T>() {
-    return gather<T>(d, plan, false, static_cast<T*>(dx), static_cast<const T*>(dy), static_cast<const T*>(w), nullptr, workspace,
-                     stream);
+    return gather<T>(d, plan, false, static_cast<T*>(dx), static_cast<const T*>(dy), static_cast<const T*>(w), nullptr,
+                     workspace, stream);
   });
 }
 
@@ -393,9 +426,11 @@ cudaError_t conv_backward_weight(const Conv2dDesc& d, const ConvPlan& plan, void
                                  void* workspace, cudaStream_t stream) {
   if (d.k * d.c * d.r * d.s == 0) return cudaSuccess;
   if (!fits_32_bits(d)) return cudaErrorInvalidValue;
-  if (plan.algorithm == ConvAlgorithm::depthwise) return depthwise_backward_weight(d, plan, dw, x, dy, workspace, stream);
+  if (plan.algorithm == ConvAlgorithm::depthwise)
+    return depthwise_backward_weight(d, plan, dw, x, dy, workspace, stream);
   return dispatch_floating(d.dtype, [&]<class T>() {
-    return weight_gradient<T>(d, plan, static_cast<T*>(dw), static_cast<const T*>(x), static_cast<const T*>(dy), workspace, stream);
+    return weight_gradient<T>(d, plan, static_cast<T*>(dw), static_cast<const T*>(x), static_cast<const T*>(dy),
+                              workspace, stream);
   });
 }
 

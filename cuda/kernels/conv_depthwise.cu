@@ -5,6 +5,7 @@
 #include <limpid/cuda/kernels/dispatch.cuh>
 #include <limpid/cuda/kernels/gemm.cuh>
 #include <limpid/cuda/kernels/image_index.cuh>
+#include <limpid/cuda/kernels/reduce_block.cuh>
 
 namespace limpid::cu {
 namespace {
@@ -12,9 +13,21 @@ namespace {
 struct Geometry {
   int h, w, c, oh, ow, k, r, s, stride_h, stride_w, pad_h, pad_w, dil_h, dil_w, each;  // each: outputs a channel
   explicit Geometry(const Conv2dDesc& d)
-      : h(int(d.h)), w(int(d.w)), c(int(d.c)), oh(int(d.oh())), ow(int(d.ow())), k(int(d.k)), r(int(d.r)), s(int(d.s)),
-        stride_h(int(d.stride_h)), stride_w(int(d.stride_w)), pad_h(int(d.pad_h)), pad_w(int(d.pad_w)), dil_h(int(d.dil_h)),
-        dil_w(int(d.dil_w)), each(int(d.k / d.c)) {}
+      : h(int(d.h)),
+        w(int(d.w)),
+        c(int(d.c)),
+        oh(int(d.oh())),
+        ow(int(d.ow())),
+        k(int(d.k)),
+        r(int(d.r)),
+        s(int(d.s)),
+        stride_h(int(d.stride_h)),
+        stride_w(int(d.stride_w)),
+        pad_h(int(d.pad_h)),
+        pad_w(int(d.pad_w)),
+        dil_h(int(d.dil_h)),
+        dil_w(int(d.dil_w)),
+        each(int(d.k / d.c)) {}
 };
 
 // `width` output channels a thread; more than one only for one output a channel.
@@ -58,7 +71,8 @@ __global__ void backward_input_kernel(ImageIndex index, Geometry g, T* dx, const
           const int k = at.channel * g.each + e;
           load_channels<width>(pixel + k, value);
 #pragma unroll
-          for (int j = 0; j < width; j++) sum[j] += value[j] * to_float(w[((static_cast<std::int64_t>(k) + j) * g.r + r) * g.s + s]);
+          for (int j = 0; j < width; j++)
+            sum[j] += value[j] * to_float(w[((static_cast<std::int64_t>(k) + j) * g.r + r) * g.s + s]);
         }
       }
     }
@@ -79,13 +93,16 @@ __device__ Acc sum_lanes(Acc sum) {
   return sum;
 }
 
-// Blocks (channels, taps, parts of the pixels): one output channel of one tap a column. partial[part] is laid out like dw.
+// Blocks (channels, taps, parts of the pixels): one output channel of one tap a column. partial[part] is laid out like
+// dw.
 template <class T>
-__global__ void backward_weight_kernel(Geometry g, std::int64_t pixels, std::int64_t split_pixels, T* dw, accumulate_t<T>* partial,
-                                       const T* x, const T* dy) {
-  const int k = static_cast<int>(blockIdx.x) * kColumns + static_cast<int>(threadIdx.x), tap = static_cast<int>(blockIdx.y);
+__global__ void backward_weight_kernel(Geometry g, std::int64_t pixels, std::int64_t split_pixels, T* dw,
+                                       accumulate_t<T>* partial, const T* x, const T* dy) {
+  const int k = static_cast<int>(blockIdx.x) * kColumns + static_cast<int>(threadIdx.x),
+            tap = static_cast<int>(blockIdx.y);
   const int r = tap / g.s, s = tap % g.s;
-  const std::int64_t begin = blockIdx.z * split_pixels, end = pixels - begin < split_pixels ? pixels : begin + split_pixels;
+  const std::int64_t begin = blockIdx.z * split_pixels,
+                     end = pixels - begin < split_pixels ? pixels : begin + split_pixels;
   accumulate_t<T> sum = 0;
   if (k < g.k) {
     for (std::int64_t pixel = begin + threadIdx.y; pixel < end; pixel += kLanes) {
@@ -107,7 +124,7 @@ __global__ void backward_weight_kernel(Geometry g, std::int64_t pixels, std::int
 }
 
 template <class T>
-__global__ void column_sum_kernel(T* out, accumulate_t<T>* partial, const T* x, std::int64_t rows, std::int64_t columns,
+__global__ void column_sum_kernel(accumulate_t<T>* partial, const T* x, std::int64_t rows, std::int64_t columns,
                                   std::int64_t split_rows) {
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kColumns + threadIdx.x;
   const std::int64_t begin = blockIdx.y * split_rows, end = rows - begin < split_rows ? rows : begin + split_rows;
@@ -117,64 +134,100 @@ __global__ void column_sum_kernel(T* out, accumulate_t<T>* partial, const T* x, 
     for (std::int64_t row = begin + threadIdx.y; row < end; row += kLanes) sum += to_float(x[row * columns + column]);
   }
   sum = sum_lanes(sum);
-  if (threadIdx.y != 0 || column >= columns) return;
-  if (partial) {
-    partial[blockIdx.y * columns + column] = sum;
-  } else {
-    out[column] = from_float<T>(sum);
+  if (threadIdx.y == 0 && column < columns) partial[blockIdx.y * columns + column] = sum;
+}
+
+// One block a group of `width` neighbouring channels, for sums without a workspace: a thread adds every kTallRows-th
+// row.
+constexpr int kTallRows = 512;
+template <class T, int width>
+__global__ void __launch_bounds__(kTallRows)
+    tall_column_sum_kernel(T* out, const T* x, std::int64_t rows, std::int64_t columns, bool aligned) {
+  using Acc = accumulate_t<T>;
+  constexpr int warps = kTallRows / kWarpSize;
+  LIMPID_SHARED_ARRAY_2D(Acc, parts, warps, width);
+  const T* first = x + static_cast<std::int64_t>(blockIdx.x) * width;
+  Acc sum[width] = {}, value[width];
+#pragma unroll 4
+  for (std::int64_t row = threadIdx.x; row < rows; row += kTallRows) {
+    load_group<width>(first + row * columns, aligned, value);
+#pragma unroll
+    for (int j = 0; j < width; j++) sum[j] += value[j];
   }
+#pragma unroll
+  for (int j = 0; j < width; j++) {
+    sum[j] = warp_reduce(sum[j], JoinSum());
+    if (threadIdx.x % kWarpSize == 0) parts[threadIdx.x / kWarpSize][j] = sum[j];
+  }
+  __syncthreads();
+  if (threadIdx.x >= width) return;
+  Acc total = 0;
+  for (int w = 0; w < warps; w++) total += parts[w][threadIdx.x];
+  out[static_cast<std::int64_t>(blockIdx.x) * width + threadIdx.x] = from_float<T>(total);
 }
 
 }  // namespace
 
-cudaError_t depthwise_forward(const Conv2dDesc& d, void* y, const void* x, const void* w, const void* bias, cudaStream_t stream) {
+cudaError_t depthwise_forward(const Conv2dDesc& d, void* y, const void* x, const void* w, const void* bias,
+                              cudaStream_t stream) {
   return dispatch_floating(d.dtype, [&]<class T>() {
     const int each = d.k == d.c ? channels_each<T>(d.k, {x, y}) : 1;
     const ImageIndex index(d.n, d.oh(), d.ow(), d.k, each);
     return dispatch_width<T>(each, [&]<int width>() {
-      return launch(forward_kernel<T, width>, grid_for(index.count), kBlockThreads, 0, stream, index, Geometry(d), static_cast<T*>(y),
-                    static_cast<const T*>(x), static_cast<const T*>(w), static_cast<const T*>(bias));
+      return launch(forward_kernel<T, width>, grid_for(index.count), kBlockThreads, 0, stream, index, Geometry(d),
+                    static_cast<T*>(y), static_cast<const T*>(x), static_cast<const T*>(w),
+                    static_cast<const T*>(bias));
     });
   });
 }
 
-cudaError_t depthwise_backward_input(const Conv2dDesc& d, void* dx, const void* dy, const void* w, cudaStream_t stream) {
+cudaError_t depthwise_backward_input(const Conv2dDesc& d, void* dx, const void* dy, const void* w,
+                                     cudaStream_t stream) {
   return dispatch_floating(d.dtype, [&]<class T>() {
     const int each = d.k == d.c ? channels_each<T>(d.c, {dx, dy}) : 1;
     const ImageIndex index(d.n, d.h, d.w, d.c, each);
     return dispatch_width<T>(each, [&]<int width>() {
-      return launch(backward_input_kernel<T, width>, grid_for(index.count), kBlockThreads, 0, stream, index, Geometry(d),
-                    static_cast<T*>(dx), static_cast<const T*>(dy), static_cast<const T*>(w));
+      return launch(backward_input_kernel<T, width>, grid_for(index.count), kBlockThreads, 0, stream, index,
+                    Geometry(d), static_cast<T*>(dx), static_cast<const T*>(dy), static_cast<const T*>(w));
     });
   });
 }
 
-cudaError_t depthwise_backward_weight(const Conv2dDesc& d, const ConvPlan& plan, void* dw, const void* x, const void* dy,
-                                      void* workspace, cudaStream_t stream) {
+cudaError_t depthwise_backward_weight(const Conv2dDesc& d, const ConvPlan& plan, void* dw, const void* x,
+                                      const void* dy, void* workspace, cudaStream_t stream) {
   const std::int64_t splits = plan.gemm.splits, pixels = d.n * d.oh() * d.ow(), taps = d.r * d.s;
   if (taps > 65535 || splits > 65535) return cudaErrorInvalidConfiguration;
   return dispatch_floating(d.dtype, [&]<class T>() {
     auto* partial = splits > 1 ? static_cast<accumulate_t<T>*>(workspace) : nullptr;
-    const dim3 grid(static_cast<unsigned>((d.k + kColumns - 1) / kColumns), static_cast<unsigned>(taps), static_cast<unsigned>(splits));
-    const cudaError_t error = launch(backward_weight_kernel<T>, grid, dim3(kColumns, kLanes), 0, stream, Geometry(d), pixels,
-                                     partial ? plan.gemm.split_depth : pixels, static_cast<T*>(dw), partial,
+    const dim3 grid(static_cast<unsigned>((d.k + kColumns - 1) / kColumns), static_cast<unsigned>(taps),
+                    static_cast<unsigned>(splits));
+    const cudaError_t error = launch(backward_weight_kernel<T>, grid, dim3(kColumns, kLanes), 0, stream, Geometry(d),
+                                     pixels, partial ? plan.gemm.split_depth : pixels, static_cast<T*>(dw), partial,
                                      static_cast<const T*>(x), static_cast<const T*>(dy));
     if (error != cudaSuccess || !partial) return error;
     return add_splits(d.dtype, dw, partial, splits, d.k * taps, nullptr, 1, false, stream);
   });
 }
 
-cudaError_t column_sum(DType dtype, const ColumnSumPlan& plan, void* out, const void* x, std::int64_t rows, std::int64_t columns,
-                       void* workspace, cudaStream_t stream) {
+cudaError_t column_sum(DType dtype, const ColumnSumPlan& plan, void* out, const void* x, std::int64_t rows,
+                       std::int64_t columns, void* workspace, cudaStream_t stream) {
   if (columns == 0) return cudaSuccess;
   const std::int64_t blocks = (columns + kColumns - 1) / kColumns;
-  if (plan.splits > 65535 || blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
+  if (plan.splits > 65535 || blocks > INT32_MAX / kColumns) return cudaErrorInvalidConfiguration;
   return dispatch_floating(dtype, [&]<class T>() {
-    auto* partial = plan.splits > 1 ? static_cast<accumulate_t<T>*>(workspace) : nullptr;
+    if (plan.splits == 1) {
+      const int each = row_layout(columns, dtype).width;
+      return dispatch_width<T>(each, [&]<int width>() {
+        return launch(tall_column_sum_kernel<T, width>, static_cast<unsigned>(columns / width), kTallRows, 0, stream,
+                      static_cast<T*>(out), static_cast<const T*>(x), rows, columns,
+                      is_vector_aligned(static_cast<const T*>(x)));
+      });
+    }
+    auto* partial = static_cast<accumulate_t<T>*>(workspace);
     const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(plan.splits));
-    const cudaError_t error = launch(column_sum_kernel<T>, grid, dim3(kColumns, kLanes), 0, stream, static_cast<T*>(out), partial,
-                                     static_cast<const T*>(x), rows, columns, partial ? plan.split_rows : rows);
-    if (error != cudaSuccess || !partial) return error;
+    const cudaError_t error = launch(column_sum_kernel<T>, grid, dim3(kColumns, kLanes), 0, stream, partial,
+                                     static_cast<const T*>(x), rows, columns, plan.split_rows);
+    if (error != cudaSuccess) return error;
     return add_splits(dtype, out, partial, plan.splits, columns, nullptr, 1, false, stream);
   });
 }

@@ -1,4 +1,5 @@
-// The place of a position in a dense channels_last image batch, for kernels with one thread a number or a vector of channels.
+// The place of a position in a dense channels_last image batch, for kernels with one thread a number or a vector of
+// channels.
 #pragma once
 
 #include <limpid/cuda/kernels/indexing.cuh>
@@ -18,7 +19,11 @@ struct ImageIndex {
   Divider by_height, by_width, by_groups;
 
   ImageIndex(std::int64_t images, std::int64_t h, std::int64_t w, std::int64_t channels, int each)
-      : count(images * h * w * (channels / each)), height(int(h)), width(int(w)), groups(int(channels / each)), channels_each(each) {
+      : count(images * h * w * (channels / each)),
+        height(int(h)),
+        width(int(w)),
+        groups(int(channels / each)),
+        channels_each(each) {
     narrow = count < (std::int64_t(1) << 31);
     if (count == 0) return;
     by_height = Divider(static_cast<std::uint32_t>(height));
@@ -38,8 +43,8 @@ struct ImageIndex {
   }
 };
 
-// Channels that one thread takes: a vector of 16 bytes where the channels of a pixel come in such vectors and every image
-// pointer is aligned (null counts as aligned), else one.
+// Channels that one thread takes: a vector of 16 bytes where the channels of a pixel come in such vectors and every
+// image pointer is aligned (null counts as aligned), else one.
 template <class T>
 inline int channels_each(std::int64_t channels, std::initializer_list<const void*> images) {
   bool fit = channels % kVectorWidth<T> == 0;
@@ -60,6 +65,21 @@ __device__ LIMPID_INLINE void store_channels(T* to, const accumulate_t<T> (&from
 #pragma unroll
   for (int i = 0; i < width; i++) v.values[i] = from_float<T>(from[i]);
   store_vector(to, v);
+}
+
+// The same where only the launch knows whether the vectors are aligned: the width, and with it the order of sums, is
+// then a property of the shape alone.
+template <int width, class T>
+__device__ LIMPID_INLINE void load_group(const T* from, bool aligned, accumulate_t<T> (&to)[width]) {
+  if (aligned) return load_channels<width>(from, to);
+#pragma unroll
+  for (int j = 0; j < width; j++) to[j] = to_float(from[j]);
+}
+template <int width, class T>
+__device__ LIMPID_INLINE void store_group(T* to, bool aligned, const accumulate_t<T> (&from)[width]) {
+  if (aligned) return store_channels<width>(to, from);
+#pragma unroll
+  for (int j = 0; j < width; j++) to[j] = from_float<T>(from[j]);
 }
 
 // f.template operator()<width>() for a width that channels_each() gave.

@@ -49,7 +49,9 @@ struct PoolShape {
   PoolShape(const Pool2dDesc& d, bool is_adaptive)
       : h{int(d.h), int(d.oh), int(d.kernel_h), int(d.stride_h), int(d.pad_h), int(d.dil_h)},
         w{int(d.w), int(d.ow), int(d.kernel_w), int(d.stride_w), int(d.pad_w), int(d.dil_w)},
-        channels(int(d.c)), adaptive(is_adaptive), count_include_pad(d.count_include_pad) {}
+        channels(int(d.c)),
+        adaptive(is_adaptive),
+        count_include_pad(d.count_include_pad) {}
 };
 
 template <class T, int width>
@@ -158,8 +160,8 @@ __global__ void average_backward_kernel(ImageIndex inputs, PoolShape p, T* dx, c
   }
 }
 
-// Large windows with few outputs (the usual global average): a block an image and kWarpSize channels, kRows lanes side by
-// side over the window's pixels. Each lane adds every kRows-th pixel, the lanes are added in order.
+// Large windows with few outputs (the usual global average): a block an image and kWarpSize channels, kRows lanes side
+// by side over the window's pixels. Each lane adds every kRows-th pixel, the lanes are added in order.
 constexpr int kRows = 8;
 template <class T>
 __global__ void wide_average_kernel(PoolShape p, T* y, const T* x) {
@@ -195,18 +197,20 @@ cudaError_t over_pixels(DType dtype, std::int64_t n, std::int64_t h, std::int64_
   if (h * w >= INT32_MAX || c >= INT32_MAX) return cudaErrorInvalidValue;
   return dispatch_floating(dtype, [&]<class T>() {
     const int each = channels_each<T>(c, images);
-    return dispatch_width<T>(each, [&]<int width>() { return f.template operator()<T, width>(ImageIndex(n, h, w, c, each)); });
+    return dispatch_width<T>(
+        each, [&]<int width>() { return f.template operator()<T, width>(ImageIndex(n, h, w, c, each)); });
   });
 }
 
 cudaError_t average(DType dtype, const Pool2dDesc& d, bool adaptive, void* y, const void* x, cudaStream_t stream) {
   const PoolShape shape(d, adaptive);
   return over_pixels(dtype, d.n, d.oh, d.ow, d.c, {y, x}, [&]<class T, int width>(const ImageIndex& index) {
-    return launch(average_kernel<T, width>, grid_for(index.count), kBlockThreads, 0, stream, index, shape, static_cast<T*>(y),
-                  static_cast<const T*>(x));
+    return launch(average_kernel<T, width>, grid_for(index.count), kBlockThreads, 0, stream, index, shape,
+                  static_cast<T*>(y), static_cast<const T*>(x));
   });
 }
-cudaError_t average_backward(DType dtype, const Pool2dDesc& d, bool adaptive, void* dx, const void* dy, cudaStream_t stream) {
+cudaError_t average_backward(DType dtype, const Pool2dDesc& d, bool adaptive, void* dx, const void* dy,
+                             cudaStream_t stream) {
   const PoolShape shape(d, adaptive);
   return over_pixels(dtype, d.n, d.h, d.w, d.c, {dx, dy}, [&]<class T, int width>(const ImageIndex& index) {
     return launch(average_backward_kernel<T, width>, grid_for(index.count), kBlockThreads, 0, stream, index, shape,
@@ -216,11 +220,12 @@ cudaError_t average_backward(DType dtype, const Pool2dDesc& d, bool adaptive, vo
 
 }  // namespace
 
-cudaError_t max_pool2d(DType dtype, const Pool2dDesc& d, void* y, std::int32_t* indices, const void* x, cudaStream_t stream) {
+cudaError_t max_pool2d(DType dtype, const Pool2dDesc& d, void* y, std::int32_t* indices, const void* x,
+                       cudaStream_t stream) {
   const PoolShape shape(d, false);
   return over_pixels(dtype, d.n, d.oh, d.ow, d.c, {y, x}, [&]<class T, int width>(const ImageIndex& index) {
-    return launch(max_kernel<T, width>, grid_for(index.count), kBlockThreads, 0, stream, index, shape, static_cast<T*>(y), indices,
-                  static_cast<const T*>(x));
+    return launch(max_kernel<T, width>, grid_for(index.count), kBlockThreads, 0, stream, index, shape,
+                  static_cast<T*>(y), indices, static_cast<const T*>(x));
   });
 }
 
@@ -228,8 +233,8 @@ cudaError_t max_pool2d_backward(DType dtype, const Pool2dDesc& d, void* dx, cons
                                 cudaStream_t stream) {
   const PoolShape shape(d, false);
   return over_pixels(dtype, d.n, d.h, d.w, d.c, {dx, dy}, [&]<class T, int width>(const ImageIndex& index) {
-    return launch(max_backward_kernel<T, width>, grid_for(index.count), kBlockThreads, 0, stream, index, shape, static_cast<T*>(dx),
-                  static_cast<const T*>(dy), indices);
+    return launch(max_backward_kernel<T, width>, grid_for(index.count), kBlockThreads, 0, stream, index, shape,
+                  static_cast<T*>(dx), static_cast<const T*>(dy), indices);
   });
 }
 
@@ -246,11 +251,12 @@ cudaError_t adaptive_avg_pool2d(DType dtype, const Pool2dDesc& d, void* y, const
     return average(dtype, d, true, y, x, stream);
   }
   return dispatch_floating(dtype, [&]<class T>() {
-    return launch(wide_average_kernel<T>, static_cast<unsigned>(blocks), dim3(kWarpSize, kRows), 0, stream, PoolShape(d, true),
-                  static_cast<T*>(y), static_cast<const T*>(x));
+    return launch(wide_average_kernel<T>, static_cast<unsigned>(blocks), dim3(kWarpSize, kRows), 0, stream,
+                  PoolShape(d, true), static_cast<T*>(y), static_cast<const T*>(x));
   });
 }
-cudaError_t adaptive_avg_pool2d_backward(DType dtype, const Pool2dDesc& d, void* dx, const void* dy, cudaStream_t stream) {
+cudaError_t adaptive_avg_pool2d_backward(DType dtype, const Pool2dDesc& d, void* dx, const void* dy,
+                                         cudaStream_t stream) {
   return average_backward(dtype, d, true, dx, dy, stream);
 }
 

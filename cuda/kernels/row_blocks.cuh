@@ -1,5 +1,5 @@
-// Kernels with a block a row: a warp for short rows, 256 threads for long ones. Which one depends on the length alone, and
-// with it the order of the sums.
+// Kernels with a block a row: a warp for short rows, 256 threads for long ones. Which one depends on the length alone,
+// and with it the order of the sums.
 #pragma once
 
 #include <limpid/cuda/kernels/indexing.cuh>

@@ -22,8 +22,8 @@ struct RunSum {
 };
 
 template <class T, int threads>
-__global__ void __launch_bounds__(threads)
-row_norm_kernel(RowNormShape s, T* y, double* mean, double* invstd, const T* x, const T* weight, const T* bias, double eps) {
+__global__ void __launch_bounds__(threads) row_norm_kernel(RowNormShape s, T* y, double* mean, double* invstd,
+                                                           const T* x, const T* weight, const T* bias, double eps) {
   using Acc = accumulate_t<T>;
   for (std::int64_t row = blockIdx.x; row < s.rows; row += gridDim.x) {
     const T* in = x + row * s.len;
@@ -55,7 +55,8 @@ row_norm_kernel(RowNormShape s, T* y, double* mean, double* invstd, const T* x, 
 
 template <class T, int threads>
 __global__ void __launch_bounds__(threads)
-backward_input_kernel(RowNormShape s, T* dx, const T* dy, const T* x, const double* mean, const double* invstd, const T* weight) {
+    backward_input_kernel(RowNormShape s, T* dx, const T* dy, const T* x, const double* mean, const double* invstd,
+                          const T* weight) {
   using Acc = accumulate_t<T>;
   for (std::int64_t row = blockIdx.x; row < s.rows; row += gridDim.x) {
     const T* in = x + row * s.len;
@@ -64,7 +65,9 @@ backward_input_kernel(RowNormShape s, T* dx, const T* dy, const T* x, const doub
     const double m = mean[row], inverse = invstd[row], n = static_cast<double>(s.len);
     const Acc shift = static_cast<Acc>(m);
     const std::int64_t first = row % s.affine_rows * s.slice();
-    auto g = [&](std::int64_t i) { return weight ? to_float(grad[i]) * to_float(weight[first + i / s.inner]) : to_float(grad[i]); };
+    auto g = [&](std::int64_t i) {
+      return weight ? to_float(grad[i]) * to_float(weight[first + i / s.inner]) : to_float(grad[i]);
+    };
     RunSum<Acc> sum, products;
     for (std::int64_t i = threadIdx.x; i < s.len; i += threads) {
       const Acc value = g(i);
@@ -75,7 +78,8 @@ backward_input_kernel(RowNormShape s, T* dx, const T* dy, const T* x, const doub
     const double all_xhat = (block_reduce<threads>(products.sum(), 0.0, JoinSum()) + rest * all) * inverse;
     // dx = inverse (g - level - (x - shift) tilt)
     const double t = inverse * all_xhat / n;
-    const Acc slope = static_cast<Acc>(inverse), tilt = static_cast<Acc>(t), level = static_cast<Acc>(all / n + rest * t);
+    const Acc slope = static_cast<Acc>(inverse), tilt = static_cast<Acc>(t),
+              level = static_cast<Acc>(all / n + rest * t);
     for (std::int64_t i = threadIdx.x; i < s.len; i += threads) {
       out[i] = from_float<T>(slope * (g(i) - level - (to_float(in[i]) - shift) * tilt));
     }
@@ -84,8 +88,8 @@ backward_input_kernel(RowNormShape s, T* dx, const T* dy, const T* x, const doub
 
 // What one place adds to the gradients of its affine pair.
 template <class T>
-__device__ LIMPID_INLINE void add_pair(const T* dy, const T* x, std::int64_t at, double mean, double invstd, double& sum,
-                                       double& sum_xhat) {
+__device__ LIMPID_INLINE void add_pair(const T* dy, const T* x, std::int64_t at, double mean, double invstd,
+                                       double& sum, double& sum_xhat) {
   const double g = static_cast<double>(to_float(dy[at]));
   sum += g;
   sum_xhat += g * (static_cast<double>(to_float(x[at])) - mean) * invstd;
@@ -123,7 +127,8 @@ __global__ void affine_planes_kernel(RowNormShape s, T* dweight, T* dbias, const
   double sum = 0, sum_xhat = 0;
   for (std::int64_t row = pair / s.slice(); row < s.rows; row += s.affine_rows) {
     const std::int64_t at = row * s.len + pair % s.slice() * s.inner;
-    for (std::int64_t i = threadIdx.x; i < s.inner; i += kBlockThreads) add_pair(dy, x, at + i, mean[row], invstd[row], sum, sum_xhat);
+    for (std::int64_t i = threadIdx.x; i < s.inner; i += kBlockThreads)
+      add_pair(dy, x, at + i, mean[row], invstd[row], sum, sum_xhat);
   }
   sum = block_reduce<kBlockThreads>(sum, 0.0, JoinSum());
   sum_xhat = block_reduce<kBlockThreads>(sum_xhat, 0.0, JoinSum());
@@ -135,37 +140,39 @@ constexpr std::int64_t kPlane = 64;  // places from which a block a pair pays
 
 }  // namespace
 
-cudaError_t row_norm(DType dtype, const RowNormShape& s, void* y, double* mean, double* invstd, const void* x, const void* weight,
-                     const void* bias, double eps, cudaStream_t stream) {
+cudaError_t row_norm(DType dtype, const RowNormShape& s, void* y, double* mean, double* invstd, const void* x,
+                     const void* weight, const void* bias, double eps, cudaStream_t stream) {
   if (s.rows == 0) return cudaSuccess;
   return dispatch_floating(dtype, [&]<class T>() {
     return over_row_blocks(s.len, [&]<int threads>() {
-      return launch(row_norm_kernel<T, threads>, row_grid(s.rows), threads, 0, stream, s, static_cast<T*>(y), mean, invstd,
-                    static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<const T*>(bias), eps);
+      return launch(row_norm_kernel<T, threads>, row_grid(s.rows), threads, 0, stream, s, static_cast<T*>(y), mean,
+                    invstd, static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<const T*>(bias), eps);
     });
   });
 }
 
-cudaError_t row_norm_backward(DType dtype, const RowNormShape& s, void* dx, void* dweight, void* dbias, const void* dy, const void* x,
-                              const double* mean, const double* invstd, const void* weight, cudaStream_t stream) {
+cudaError_t row_norm_backward(DType dtype, const RowNormShape& s, void* dx, void* dweight, void* dbias, const void* dy,
+                              const void* x, const double* mean, const double* invstd, const void* weight,
+                              cudaStream_t stream) {
   const std::int64_t pairs = s.affine_rows * s.slice();
   return dispatch_floating(dtype, [&]<class T>() {
     const T *grad = static_cast<const T*>(dy), *in = static_cast<const T*>(x);
     if (dx && s.rows * s.len > 0) {
       const cudaError_t error = over_row_blocks(s.len, [&]<int threads>() {
-        return launch(backward_input_kernel<T, threads>, row_grid(s.rows), threads, 0, stream, s, static_cast<T*>(dx), grad, in, mean,
-                      invstd, static_cast<const T*>(weight));
+        return launch(backward_input_kernel<T, threads>, row_grid(s.rows), threads, 0, stream, s, static_cast<T*>(dx),
+                      grad, in, mean, invstd, static_cast<const T*>(weight));
       });
       if (error != cudaSuccess) return error;
     }
     if ((!dweight && !dbias) || pairs == 0) return cudaSuccess;
     if (pairs > INT32_MAX) return cudaErrorInvalidConfiguration;
     if (s.inner >= kPlane) {
-      return launch(affine_planes_kernel<T>, static_cast<unsigned>(pairs), kBlockThreads, 0, stream, s, static_cast<T*>(dweight),
-                    static_cast<T*>(dbias), grad, in, mean, invstd);
+      return launch(affine_planes_kernel<T>, static_cast<unsigned>(pairs), kBlockThreads, 0, stream, s,
+                    static_cast<T*>(dweight), static_cast<T*>(dbias), grad, in, mean, invstd);
     }
-    return launch(affine_columns_kernel<T>, static_cast<unsigned>((pairs + kWarpSize - 1) / kWarpSize), dim3(kWarpSize, kLanes), 0,
-                  stream, s, static_cast<T*>(dweight), static_cast<T*>(dbias), grad, in, mean, invstd);
+    return launch(affine_columns_kernel<T>, static_cast<unsigned>((pairs + kWarpSize - 1) / kWarpSize),
+                  dim3(kWarpSize, kLanes), 0, stream, s, static_cast<T*>(dweight), static_cast<T*>(dbias), grad, in,
+                  mean, invstd);
   });
 }
 

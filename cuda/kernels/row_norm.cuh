@@ -15,11 +15,12 @@ struct RowNormShape {
 };
 
 // y = (x - mean) invstd weight + bias, invstd = 1 / sqrt(variance + eps). weight and bias may be null (1 and 0).
-cudaError_t row_norm(DType dtype, const RowNormShape& shape, void* y, double* mean, double* invstd, const void* x, const void* weight,
-                     const void* bias, double eps, cudaStream_t stream);
-// dx = invstd (g - mean(g) - xhat mean(g xhat)), g = dy weight; dweight = sum dy xhat, dbias = sum dy, over the rows and
-// places of a pair. Any of dx, dweight, dbias may be null.
-cudaError_t row_norm_backward(DType dtype, const RowNormShape& shape, void* dx, void* dweight, void* dbias, const void* dy,
-                              const void* x, const double* mean, const double* invstd, const void* weight, cudaStream_t stream);
+cudaError_t row_norm(DType dtype, const RowNormShape& shape, void* y, double* mean, double* invstd, const void* x,
+                     const void* weight, const void* bias, double eps, cudaStream_t stream);
+// dx = invstd (g - mean(g) - xhat mean(g xhat)), g = dy weight; dweight = sum dy xhat, dbias = sum dy, over the rows
+// and places of a pair. Any of dx, dweight, dbias may be null.
+cudaError_t row_norm_backward(DType dtype, const RowNormShape& shape, void* dx, void* dweight, void* dbias,
+                              const void* dy, const void* x, const double* mean, const double* invstd,
+                              const void* weight, cudaStream_t stream);
 
 }  // namespace limpid::cu

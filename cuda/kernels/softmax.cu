@@ -23,7 +23,8 @@ __device__ void row_exponents(const T* x, std::int64_t n, accumulate_t<T>& large
 }
 
 template <class T, int threads>
-__global__ void __launch_bounds__(threads) softmax_kernel(bool log, T* y, const T* x, std::int64_t rows, std::int64_t n) {
+__global__ void __launch_bounds__(threads)
+    softmax_kernel(bool log, T* y, const T* x, std::int64_t rows, std::int64_t n) {
   using Acc = accumulate_t<T>;
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const T* in = x + row * n;
@@ -40,14 +41,15 @@ __global__ void __launch_bounds__(threads) softmax_kernel(bool log, T* y, const 
 
 template <class T, int threads>
 __global__ void __launch_bounds__(threads)
-softmax_backward_kernel(bool log, T* dx, const T* dy, const T* y, std::int64_t rows, std::int64_t n) {
+    softmax_backward_kernel(bool log, T* dx, const T* dy, const T* y, std::int64_t rows, std::int64_t n) {
   using Acc = accumulate_t<T>;
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const T* grad = dy + row * n;
     const T* result = y + row * n;
     T* out = dx + row * n;
     Acc sum = 0;
-    for (std::int64_t i = threadIdx.x; i < n; i += threads) sum += log ? to_float(grad[i]) : to_float(grad[i]) * to_float(result[i]);
+    for (std::int64_t i = threadIdx.x; i < n; i += threads)
+      sum += log ? to_float(grad[i]) : to_float(grad[i]) * to_float(result[i]);
     sum = block_reduce<threads>(sum, Acc(0), JoinSum());
     for (std::int64_t i = threadIdx.x; i < n; i += threads) {
       const Acc g = to_float(grad[i]), p = to_float(result[i]);
@@ -63,8 +65,8 @@ __device__ LIMPID_INLINE accumulate_t<T> class_weight_of(const T* weight, std::i
 
 template <class T, int threads>
 __global__ void __launch_bounds__(threads)
-cross_entropy_kernel(LossDesc d, accumulate_t<T>* losses, accumulate_t<T>* row_weights, accumulate_t<T>* log_sum_exp,
-                     const T* logits, const std::int64_t* labels, const T* weight) {
+    cross_entropy_kernel(LossDesc d, accumulate_t<T>* losses, accumulate_t<T>* row_weights,
+                         accumulate_t<T>* log_sum_exp, const T* logits, const std::int64_t* labels, const T* weight) {
   using Acc = accumulate_t<T>;
   for (std::int64_t row = blockIdx.x; row < d.rows; row += gridDim.x) {
     const T* x = logits + row * d.classes;
@@ -97,8 +99,8 @@ cross_entropy_kernel(LossDesc d, accumulate_t<T>* losses, accumulate_t<T>* row_w
 // d loss / d x_c = p_c ((1-e) w[y] + e/C sum w) - (1-e) w[y] [c = y] - e/C w[c]
 template <class T, int threads>
 __global__ void __launch_bounds__(threads)
-cross_entropy_backward_kernel(LossDesc d, T* dx, const accumulate_t<T>* row_scale, const T* logits, const std::int64_t* labels,
-                              const T* weight, const accumulate_t<T>* log_sum_exp) {
+    cross_entropy_backward_kernel(LossDesc d, T* dx, const accumulate_t<T>* row_scale, const T* logits,
+                                  const std::int64_t* labels, const T* weight, const accumulate_t<T>* log_sum_exp) {
   using Acc = accumulate_t<T>;
   Acc weight_sum = static_cast<Acc>(d.classes);
   if (weight && d.label_smoothing != 0) {
@@ -112,7 +114,8 @@ cross_entropy_backward_kernel(LossDesc d, T* dx, const accumulate_t<T>* row_scal
     T* out = dx + row * d.classes;
     const std::int64_t label = labels[row];
     const bool ignored = label == d.ignore_index, known = label >= 0 && label < d.classes;
-    const Acc own = !known ? static_cast<Acc>(NAN) : static_cast<Acc>(1 - d.label_smoothing) * class_weight_of(weight, label);
+    const Acc own =
+        !known ? static_cast<Acc>(NAN) : static_cast<Acc>(1 - d.label_smoothing) * class_weight_of(weight, label);
     const Acc factor = row_scale[row], share = factor * (own + spread * weight_sum), lse = log_sum_exp[row];
     for (std::int64_t c = threadIdx.x; c < d.classes; c += threads) {
       Acc g = 0;
@@ -128,18 +131,19 @@ cross_entropy_backward_kernel(LossDesc d, T* dx, const accumulate_t<T>* row_scal
 
 }  // namespace
 
-cudaError_t softmax(DType dtype, bool log, void* y, const void* x, std::int64_t rows, std::int64_t n, cudaStream_t stream) {
+cudaError_t softmax(DType dtype, bool log, void* y, const void* x, std::int64_t rows, std::int64_t n,
+                    cudaStream_t stream) {
   if (rows * n == 0) return cudaSuccess;
   return dispatch_floating(dtype, [&]<class T>() {
     return over_row_blocks(n, [&]<int threads>() {
-      return launch(softmax_kernel<T, threads>, row_grid(rows), threads, 0, stream, log, static_cast<T*>(y), static_cast<const T*>(x),
-                    rows, n);
+      return launch(softmax_kernel<T, threads>, row_grid(rows), threads, 0, stream, log, static_cast<T*>(y),
+                    static_cast<const T*>(x), rows, n);
     });
   });
 }
 
-cudaError_t softmax_backward(DType dtype, bool log, void* dx, const void* dy, const void* y, std::int64_t rows, std::int64_t n,
-                             cudaStream_t stream) {
+cudaError_t softmax_backward(DType dtype, bool log, void* dx, const void* dy, const void* y, std::int64_t rows,
+                             std::int64_t n, cudaStream_t stream) {
   if (rows * n == 0) return cudaSuccess;
   return dispatch_floating(dtype, [&]<class T>() {
     return over_row_blocks(n, [&]<int threads>() {
@@ -149,8 +153,9 @@ cudaError_t softmax_backward(DType dtype, bool log, void* dx, const void* dy, co
   });
 }
 
-cudaError_t cross_entropy(DType dtype, const LossDesc& d, void* losses, void* row_weights, void* log_sum_exp, const void* logits,
-                          const std::int64_t* labels, const void* class_weight, cudaStream_t stream) {
+cudaError_t cross_entropy(DType dtype, const LossDesc& d, void* losses, void* row_weights, void* log_sum_exp,
+                          const void* logits, const std::int64_t* labels, const void* class_weight,
+                          cudaStream_t stream) {
   if (d.rows == 0) return cudaSuccess;
   return dispatch_floating(dtype, [&]<class T>() {
     using S = accumulate_t<T>;
@@ -163,14 +168,15 @@ cudaError_t cross_entropy(DType dtype, const LossDesc& d, void* losses, void* ro
 }
 
 cudaError_t cross_entropy_backward(DType dtype, const LossDesc& d, void* dx, const void* row_scale, const void* logits,
-                                   const std::int64_t* labels, const void* class_weight, const void* log_sum_exp, cudaStream_t stream) {
+                                   const std::int64_t* labels, const void* class_weight, const void* log_sum_exp,
+                                   cudaStream_t stream) {
   if (d.rows * d.classes == 0) return cudaSuccess;
   return dispatch_floating(dtype, [&]<class T>() {
     using S = accumulate_t<T>;
     return over_row_blocks(d.classes, [&]<int threads>() {
-      return launch(cross_entropy_backward_kernel<T, threads>, row_grid(d.rows), threads, 0, stream, d, static_cast<T*>(dx),
-                    static_cast<const S*>(row_scale), static_cast<const T*>(logits), labels, static_cast<const T*>(class_weight),
-                    static_cast<const S*>(log_sum_exp));
+      return launch(cross_entropy_backward_kernel<T, threads>, row_grid(d.rows), threads, 0, stream, d,
+                    static_cast<T*>(dx), static_cast<const S*>(row_scale), static_cast<const T*>(logits), labels,
+                    static_cast<const T*>(class_weight), static_cast<const S*>(log_sum_exp));
     });
   });
 }

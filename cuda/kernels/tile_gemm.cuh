@@ -1,7 +1,7 @@
-// One block's share of a matrix product: a tile of the result in registers, panels of both operands through double-buffered
-// shared memory. Where the operands come from is the business of loaders, so that matrices with any strides (gemm.cu) and
-// convolutions, which gather an operand from the image (conv.cu), share the arithmetic. Sums run in accumulate_t<T> in the
-// order of k: they depend on the tile and the split, never on the run.
+// One block's share of a matrix product: a tile of the result in registers, panels of both operands through
+// double-buffered shared memory. Where the operands come from is the business of loaders, so that matrices with any
+// strides (gemm.cu) and convolutions, which gather an operand from the image (conv.cu), share the arithmetic. Sums run
+// in accumulate_t<T> in the order of k: they depend on the tile and the split, never on the run.
 #pragma once
 
 #include <limpid/cuda/cuda_lang.cuh>
@@ -21,8 +21,8 @@ struct Tile {
 using WideTile = Tile<tile_size(GemmTile::wide).m, tile_size(GemmTile::wide).n, 8, 4>;
 using SmallTile = Tile<tile_size(GemmTile::small).m, tile_size(GemmTile::small).n, 4, 2>;
 
-// The panel of an operand: `extent` rows (or columns) of the tile by `depth` of the summed dimension. Threads fetch vectors
-// of 16 bytes, which run along k or along the extent, whichever is contiguous in memory.
+// The panel of an operand: `extent` rows (or columns) of the tile by `depth` of the summed dimension. Threads fetch
+// vectors of 16 bytes, which run along k or along the extent, whichever is contiguous in memory.
 template <class T, int extent_>
 struct Panel {
   static constexpr int extent = extent_;
@@ -120,8 +120,8 @@ __device__ void multiply_panels(LoaderA& a, LoaderB& b, std::int64_t steps,
   }
 }
 
-// write(row, column, values of thread_n neighbouring columns) for the thread's rows of a tile that starts at (first_row,
-// first_column); rows at or past `rows` are left out.
+// write(row, column, values of thread_n neighbouring columns) for the thread's rows of a tile that starts at
+// (first_row, first_column); rows at or past `rows` are left out.
 template <class Tile, class Acc, class Write>
 __device__ LIMPID_INLINE void for_tile_rows(const Acc (&sums)[Tile::thread_m][Tile::thread_n], std::int64_t first_row,
                                             std::int64_t first_column, std::int64_t rows, Write write) {
@@ -137,12 +137,12 @@ __device__ LIMPID_INLINE void for_tile_rows(const Acc (&sums)[Tile::thread_m][Ti
 template <class T, int extent>
 struct StridedLoader {
   using P = Panel<T, extent>;
-  const T* data;            // of the tile's first row
+  const T* data;  // of the tile's first row
   std::int64_t step_e, step_k;
-  std::int64_t rows;        // of the matrix from there on; more is zeros
-  std::int64_t k, k_end;    // the next panel's first k, and where k ends
-  bool along_k;             // the vectors' direction
-  bool vectors;             // they are contiguous and aligned
+  std::int64_t rows;      // of the matrix from there on; more is zeros
+  std::int64_t k, k_end;  // the next panel's first k, and where k ends
+  bool along_k;           // the vectors' direction
+  bool vectors;           // they are contiguous and aligned
 
   __device__ void fetch(typename P::Fragment& fragment) {
 #pragma unroll
@@ -151,7 +151,8 @@ struct StridedLoader {
       const std::int64_t first_k = k + at.k;
       const T* from = data + at.e * step_e + first_k * step_k;
       const std::int64_t left_e = rows - at.e, left_k = at.inside ? k_end - first_k : 0;
-      const std::int64_t run = along_k ? (left_e > 0 ? left_k : 0) : (left_k > 0 ? left_e : 0), step = along_k ? step_k : step_e;
+      const std::int64_t run = along_k ? (left_e > 0 ? left_k : 0) : (left_k > 0 ? left_e : 0),
+                         step = along_k ? step_k : step_e;
       if (vectors && run >= P::width) {
         fragment[i] = load_vector<P::width>(from);
         continue;
@@ -165,7 +166,8 @@ struct StridedLoader {
   }
 };
 
-// Whether 16-byte vectors along one dimension, of stride 1, may be loaded from a matrix at `data` whose other strides these are.
+// Whether 16-byte vectors along one dimension, of stride 1, may be loaded from a matrix at `data` whose other strides
+// these are.
 template <class T>
 inline bool vectors_fit(const T* data, std::initializer_list<std::int64_t> other_strides) {
   bool fit = is_vector_aligned(data);

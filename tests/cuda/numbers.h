@@ -48,9 +48,11 @@ double rounding(double terms = 1) {
   return wide;
 }
 
-// One failing assertion a buffer, which names the worst element. Errors count relative to the largest wanted value or 1.
+// One failing assertion a buffer, which names the worst element. Errors count relative to the largest wanted value
+// or 1.
 template <class T>
-void check_numbers(const DeviceBuffer<T>& got, const std::vector<double>& want, double tolerance, std::size_t offset = 0) {
+void check_numbers(const DeviceBuffer<T>& got, const std::vector<double>& want, double tolerance,
+                   std::size_t offset = 0) {
   REQUIRE(got.size() >= want.size() + offset);
   double scale = 1, worst = 0;
   std::size_t at = 0;
@@ -62,8 +64,8 @@ void check_numbers(const DeviceBuffer<T>& got, const std::vector<double>& want, 
     if (error > worst) worst = error, at = i;
   }
   if (want.empty()) return;
-  CHECK_MESSAGE(worst <= tolerance, "element ", at, " of ", want.size(), ": ", as_double(got[at + offset]), ", not ", want[at],
-                ", error ", worst, " > ", tolerance);
+  CHECK_MESSAGE(worst <= tolerance, "element ", at, " of ", want.size(), ": ", as_double(got[at + offset]), ", not ",
+                want[at], ", error ", worst, " > ", tolerance);
   CHECK(got.intact());
 }
 

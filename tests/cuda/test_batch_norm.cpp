@@ -15,10 +15,10 @@ namespace {
 struct Options {
   std::int64_t splits = 1;
   bool relu = false, residual = false;
-  std::size_t offset = 0;      // elements by which the images miss their alignment
-  double level = 0;            // added to x: statistics must not cancel
+  std::size_t offset = 0;  // elements by which the images miss their alignment
+  double level = 0;        // added to x: statistics must not cancel
   DType params = float32;
-  bool constant = false;       // the statistics do not depend on x
+  bool constant = false;  // the statistics do not depend on x
 };
 
 template <class T>
@@ -34,7 +34,8 @@ void check_batch_norm(std::int64_t pixels, std::int64_t channels, const Options&
   const DType dtype = dtype_of<T>;
   const auto C = std::size_t(channels), P = std::size_t(pixels);
   auto x = random_numbers<T>(pixels * channels, 1);
-  for (T& v : x) v = T(static_cast<std::conditional_t<std::is_same_v<T, double>, double, float>>(as_double(v) + o.level));
+  for (T& v : x)
+    v = T(static_cast<std::conditional_t<std::is_same_v<T, double>, double, float>>(as_double(v) + o.level));
   const auto dy = random_numbers<T>(pixels * channels, 2), residual = random_numbers<T>(pixels * channels, 3);
   const auto weight = random_numbers<float>(channels, 4), bias = random_numbers<float>(channels, 5);
   const std::vector<Half> half_weight(weight.begin(), weight.end()), half_bias(bias.begin(), bias.end());
@@ -66,7 +67,8 @@ void check_batch_norm(std::int64_t pixels, std::int64_t channels, const Options&
 
   // M2 relative to its own size: differences to the first value of a run keep it exact.
   const double wide = sizeof(T) == 8 ? 1e-13 : 2e-6;
-  REQUIRE(cu::batch_norm_statistics(dtype, plan, got.data(), px, pixels, channels, workspace.data(), nullptr) == cudaSuccess);
+  REQUIRE(cu::batch_norm_statistics(dtype, plan, got.data(), px, pixels, channels, workspace.data(), nullptr) ==
+          cudaSuccess);
   for (std::size_t i = 0; i < 3 * C; i++) {
     const double scale = i < 2 * C ? 1 + std::fabs(stats[i]) : 1e-3 * double(P) + stats[i];
     CHECK(std::fabs(got[i] - stats[i]) <= wide * scale);
@@ -75,10 +77,12 @@ void check_batch_norm(std::int64_t pixels, std::int64_t channels, const Options&
   if (pixels == 0) return;
 
   std::vector<double> want(P * C), g(P * C), sum(2 * C, 0.0), dx_want(P * C);
-  REQUIRE(cu::batch_norm_apply(dtype, y.data() + o.offset, px, pr, o.relu, means.data(), invstds.data(), affine, pixels, channels, nullptr) == cudaSuccess);
+  REQUIRE(cu::batch_norm_apply(dtype, y.data() + o.offset, px, pr, o.relu, means.data(), invstds.data(), affine, pixels,
+                               channels, nullptr) == cudaSuccess);
   for (std::size_t i = 0; i < P * C; i++) {
     const std::size_t c = i % C;
-    want[i] = (as_double(x[i]) - mean[c]) * invstd[c] * gamma(c) + beta(c) + (o.residual ? as_double(residual[i]) : 0.0);
+    want[i] =
+        (as_double(x[i]) - mean[c]) * invstd[c] * gamma(c) + beta(c) + (o.residual ? as_double(residual[i]) : 0.0);
     if (o.relu) want[i] = std::max(want[i], 0.0);
     g[i] = !o.relu || as_double(y[o.offset + i]) > 0 ? as_double(dy[i]) : 0.0;
     sum[c] += g[i], sum[C + c] += g[i] * (as_double(x[i]) - mean[c]) * invstd[c];
@@ -87,14 +91,15 @@ void check_batch_norm(std::int64_t pixels, std::int64_t channels, const Options&
   check_numbers(y, want, growth * rounding<T>(16), o.offset);
 
   const T* mask = o.relu ? y.data() + o.offset : nullptr;
-  REQUIRE(cu::batch_norm_backward_reduce(dtype, plan, sums.data(), px, pdy, mask, means.data(), invstds.data(), pixels, channels,
-                                         workspace.data(), nullptr) == cudaSuccess);
+  REQUIRE(cu::batch_norm_backward_reduce(dtype, plan, sums.data(), px, pdy, mask, means.data(), invstds.data(), pixels,
+                                         channels, workspace.data(), nullptr) == cudaSuccess);
   check_numbers(sums, sum, growth * (sizeof(T) == 8 ? 1e-13 : 1e-5));
   DeviceBuffer<double> exact(sum);
   const double count = o.constant ? 0 : double(P);
-  REQUIRE(cu::batch_norm_backward_apply(dtype, dx.data() + o.offset, o.residual ? dresidual.data() + o.offset : nullptr, px, pdy, mask,
-                                        means.data(), invstds.data(), affine, o.constant ? nullptr : exact.data(), count, pixels,
-                                        channels, nullptr) == cudaSuccess);
+  REQUIRE(cu::batch_norm_backward_apply(dtype, dx.data() + o.offset, o.residual ? dresidual.data() + o.offset : nullptr,
+                                        px, pdy, mask, means.data(), invstds.data(), affine,
+                                        o.constant ? nullptr : exact.data(), count, pixels, channels,
+                                        nullptr) == cudaSuccess);
   for (std::size_t i = 0; i < P * C; i++) {
     const std::size_t c = i % C;
     const double xhat = (as_double(x[i]) - mean[c]) * invstd[c];
@@ -107,9 +112,9 @@ void check_batch_norm(std::int64_t pixels, std::int64_t channels, const Options&
 
 template <class T>
 void check_dtype() {
-  check_batch_norm<T>(37, 16, {});                                                    // vectors
-  check_batch_norm<T>(50, 5, {.splits = 3, .relu = true, .residual = true});          // odd channels, parts
-  check_batch_norm<T>(9, 8, {.relu = true, .offset = 1, .params = float16});          // unaligned
+  check_batch_norm<T>(37, 16, {});                                            // vectors
+  check_batch_norm<T>(50, 5, {.splits = 3, .relu = true, .residual = true});  // odd channels, parts
+  check_batch_norm<T>(9, 8, {.relu = true, .offset = 1, .params = float16});  // unaligned
   check_batch_norm<T>(21, 40, {.splits = 2, .residual = true, .constant = true});
 }
 
@@ -127,7 +132,7 @@ TEST_CASE("batch norm: statistics, apply and gradients, plain and fused, in ever
 TEST_CASE("batch norm: long columns, a level far from zero, one channel, many channels, one and no pixel") {
   check_batch_norm<float>(1500, 3, {.level = 100});  // a thread has more than one run
   check_batch_norm<float>(40000, 1, {});
-  check_batch_norm<Half>(70, 264, {});               // several tiles of channels
+  check_batch_norm<Half>(70, 264, {});  // several tiles of channels
   check_batch_norm<float>(1, 4, {});
   check_batch_norm<double>(0, 6, {});
 }
@@ -165,7 +170,8 @@ TEST_CASE("batch norm: sums have the same bits in every order") {
     DeviceBuffer<BFloat16> in(x);
     DeviceBuffer<double> stats(24);
     DeviceBuffer<char> workspace(plan.workspace_bytes);
-    CHECK(cu::batch_norm_statistics(bfloat16, plan, stats.data(), in.data(), 300, 8, workspace.data(), nullptr) == cudaSuccess);
+    CHECK(cu::batch_norm_statistics(bfloat16, plan, stats.data(), in.data(), 300, 8, workspace.data(), nullptr) ==
+          cudaSuccess);
     results.push_back(stats.values());
   });
   CHECK(std::all_of(results.begin(), results.end(), [&](const auto& r) { return r == results[0]; }));

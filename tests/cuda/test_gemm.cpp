@@ -20,7 +20,8 @@ struct Options {
   std::int64_t gap = 0;     // unused elements after each row: strides that are no sizes
 };
 
-// The plan with a given tile and number of splits: shapes that would get it by themselves are too large for an emulator.
+// The plan with a given tile and number of splits: shapes that would get it by themselves are too large for an
+// emulator.
 cu::GemmPlan forced_plan(const MatmulDesc& d, const Options& o) {
   cu::GemmPlan plan;
   plan.tile = o.tile;
@@ -49,12 +50,13 @@ void check_gemm(std::int64_t batch, std::int64_t m, std::int64_t n, std::int64_t
   if (o.accumulate) out.assign(old);
   const cu::GemmPlan plan = forced_plan(d, o);
   DeviceBuffer<char> workspace(plan.workspace_bytes);
-  REQUIRE(cu::gemm(d, plan, out.data(), left.data() + o.offset, right.data() + o.offset, o.bias ? offsets.data() : nullptr,
-                   workspace.data(), o.accumulate, nullptr) == cudaSuccess);
+  REQUIRE(cu::gemm(d, plan, out.data(), left.data() + o.offset, right.data() + o.offset,
+                   o.bias ? offsets.data() : nullptr, workspace.data(), o.accumulate, nullptr) == cudaSuccess);
   std::vector<double> want;
   for (std::int64_t i = 0; i < batch * m * n; i++) {
     const std::int64_t column = i % n, row = i / n % m, z = i / n / m;
-    double sum = (o.bias ? as_double(bias[std::size_t(column)]) : 0) + (o.accumulate ? as_double(old[std::size_t(i)]) : 0);
+    double sum =
+        (o.bias ? as_double(bias[std::size_t(column)]) : 0) + (o.accumulate ? as_double(old[std::size_t(i)]) : 0);
     for (std::int64_t l = 0; l < k; l++) {
       sum += as_double(a[std::size_t(o.offset + z * d.a_batch + row * d.a_row + l * d.a_col)]) *
              as_double(b[std::size_t(o.offset + z * d.b_batch + l * d.b_row + column * d.b_col)]);
@@ -70,11 +72,11 @@ void check_forms() {
   for (bool a_transposed : {false, true}) {
     for (bool b_transposed : {false, true}) {
       Options o{.a_transposed = a_transposed, .b_transposed = b_transposed};
-      check_gemm<T>(1, 8, 8, 8, o);        // vectors
+      check_gemm<T>(1, 8, 8, 8, o);  // vectors
       o.bias = true;
-      check_gemm<T>(2, 67, 33, 19, o);     // borders in every direction, a shared operand
+      check_gemm<T>(2, 67, 33, 19, o);  // borders in every direction, a shared operand
       o.gap = 3, o.offset = 1, o.accumulate = true;
-      check_gemm<T>(1, 5, 40, 24, o);      // unaligned
+      check_gemm<T>(1, 5, 40, 24, o);  // unaligned
     }
   }
 }
@@ -109,7 +111,8 @@ TEST_CASE("gemm: parts of k, added in order, give the same bits in every order o
     const cu::GemmPlan plan = forced_plan(d, {.splits = 4});
     DeviceBuffer<float> left(a), right(b), out(20 * 12);
     DeviceBuffer<char> workspace(plan.workspace_bytes);
-    CHECK(cu::gemm(d, plan, out.data(), left.data(), right.data(), nullptr, workspace.data(), false, nullptr) == cudaSuccess);
+    CHECK(cu::gemm(d, plan, out.data(), left.data(), right.data(), nullptr, workspace.data(), false, nullptr) ==
+          cudaSuccess);
     results.push_back(out.values());
   });
   CHECK(std::all_of(results.begin(), results.end(), [&](const auto& r) { return r == results[0]; }));
