@@ -28,6 +28,7 @@
 #include <limpid/autograd/custom_function.h>
 #include <limpid/autograd/engine.h>
 #include <limpid/autograd/functions.h>
+#include <limpid/autograd/fused.h>
 #include <limpid/autograd/grad_mode.h>
 #include <limpid/autograd/gradcheck.h>
 #include <limpid/autograd/graph.h>
@@ -39,6 +40,7 @@
 #include <limpid/nn/conv.h>
 #include <limpid/nn/dropout.h>
 #include <limpid/nn/flatten.h>
+#include <limpid/nn/fuse.h>
 #include <limpid/nn/init.h>
 #include <limpid/nn/linear.h>
 #include <limpid/nn/loss.h>

@@ -1,4 +1,5 @@
 // Products of matrices. With y = a b:  grad_a = g b^T,  grad_b = a^T g, summed over broadcast batches.
+#include <limpid/autograd/fused_shared.h>
 #include <limpid/autograd/record.h>
 
 namespace limpid {
@@ -28,20 +29,13 @@ class MatmulNode final : public Node {
   DType a_dtype_, b_dtype_;
 };
 
-// y = x w^T + bias over rows: grad_x = g w, grad_w = g^T x, grad_bias = column sums of g.
 class LinearNode final : public Node {
  public:
   LinearNode(const Shape& x_shape) : Node(LIMPID_OP("linear")), x_shape_(x_shape) {}
   void backward(std::span<const Tensor> grads, std::span<Tensor> input_grads) override {
     if (!grads[0].defined()) return;
     const Tensor& g = grads[0];
-    Tensor rows = raw::reshape(g, {-1, g.shape().back()});
-    if (needs_input_grad(0)) input_grads[0] = raw::reshape(raw::matmul(rows, weight.unpack(*this)), x_shape_);
-    if (needs_input_grad(1)) {
-      Tensor x_rows = raw::reshape(x.unpack(*this), {-1, x_shape_.back()});
-      input_grads[1] = raw::matmul(raw::transpose(rows, 0, 1), x_rows);
-    }
-    if (edges().size() > 2 && needs_input_grad(2)) input_grads[2] = raw::reduce(ReduceOp::sum, "sum", rows, {0}, false);
+    linear_gradients(*this, x_shape_, raw::reshape(g, {-1, g.shape().back()}), x, weight, input_grads);
   }
   void visit_saved(const SavedVisitor& visit) const override { visit("x", x), visit("weight", weight); }
   void release_saved() override { x.reset(), weight.reset(); }
@@ -86,8 +80,18 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
   return matmul(a, b);
 }
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  LIMPID_AUTOCAST(linear, x, weight, bias);
+void linear_gradients(const Node& node, const Shape& x_shape, const Tensor& g, const SavedTensor& x,
+                      const SavedTensor& weight, std::span<Tensor> input_grads) {
+  if (node.needs_input_grad(0)) input_grads[0] = raw::reshape(raw::matmul(g, weight.unpack(node)), x_shape);
+  if (node.needs_input_grad(1)) {
+    Tensor x_rows = raw::reshape(x.unpack(node), {-1, x_shape.back()});
+    input_grads[1] = raw::matmul(raw::transpose(g, 0, 1), x_rows);
+  }
+  if (node.edges().size() > 2 && node.needs_input_grad(2))
+    input_grads[2] = raw::reduce(ReduceOp::sum, "sum", g, {0}, false);
+}
+
+void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   LIMPID_CHECK(weight.dim() == 2, ShapeError, "[linear] weight must be [out, in], got ", weight);
   LIMPID_CHECK(x.dim() >= 1 && x.shape().back() == weight.size(1), ShapeError, "[linear] weight expects ", weight.size(1),
                " input features, input has ", x.dim() ? x.shape().back() : 0, " (input ", x, ")");
@@ -95,19 +99,25 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
                weight.size(0), "], got ", bias);
   LIMPID_CHECK(x.dtype() == weight.dtype() && (!bias.defined() || bias.dtype() == x.dtype()), DTypeError,
                "[linear] dtypes differ: input ", x, ", weight ", weight, ", bias ", bias);
+}
+
+Tensor linear_rows(const Tensor& x, const Tensor& weight) {
+  if (x.dim() == 2) return x;
+  return raw::reshape(x, {x.numel() / std::max<std::int64_t>(weight.size(1), 1), weight.size(1)});
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  LIMPID_AUTOCAST(linear, x, weight, bias);
+  check_linear(x, weight, bias);
   OpScope scope(LIMPID_OP("linear"));
   Shape out_shape = x.shape();
   out_shape[x.dim() - 1] = weight.size(0);
-  Tensor y = raw::linear(x.dim() == 2 ? x : raw::reshape(x, {x.numel() / std::max<std::int64_t>(weight.size(1), 1), weight.size(1)}), weight, bias);
+  Tensor y = raw::linear(linear_rows(x, weight), weight, bias);
   if (x.dim() != 2) y = raw::reshape(y, out_shape);
   if (any_requires_grad({&x, &weight, &bias})) {
     auto node = make_ref<LinearNode>(x.shape());
-    node->add_input(x);
-    node->add_input(weight);
-    if (bias.defined()) node->add_input(bias);
+    add_weighted_inputs(*node, x, x, weight, bias);
     node->add_output(y);
-    if (node->needs_input_grad(1)) node->x = SavedTensor(x);
-    if (node->needs_input_grad(0)) node->weight = SavedTensor(weight);
   }
   return checked(std::move(y), x, weight, bias);
 }

@@ -1,4 +1,5 @@
 // Convolution, pooling, softmax and dropout.
+#include <limpid/autograd/fused_shared.h>
 #include <limpid/autograd/record.h>
 #include <limpid/tensor/raw_nn.h>
 
@@ -17,10 +18,7 @@ class Conv2dNode final : public Node {
   Conv2dNode(const Conv2dDesc& desc) : Node(LIMPID_OP("conv2d")), desc_(desc) {}
   void backward(std::span<const Tensor> grads, std::span<Tensor> input_grads) override {
     if (!grads[0].defined()) return;
-    Tensor dy = raw::packed(grads[0]);
-    if (needs_input_grad(0)) input_grads[0] = raw::conv2d_backward_input(desc_, dy, weight.unpack(*this));
-    if (needs_input_grad(1)) input_grads[1] = raw::conv2d_backward_weight(desc_, x.unpack(*this), dy);
-    if (edges().size() > 2 && needs_input_grad(2)) input_grads[2] = raw::conv2d_backward_bias(desc_, dy);
+    conv2d_gradients(*this, desc_, raw::packed(grads[0]), x, weight, input_grads);
   }
   void visit_saved(const SavedVisitor& visit) const override { visit("x", x), visit("weight", weight); }
   void release_saved() override { x.reset(), weight.reset(); }
@@ -29,6 +27,8 @@ class Conv2dNode final : public Node {
  private:
   Conv2dDesc desc_;
 };
+
+}  // namespace
 
 Conv2dDesc check_conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dOptions& o) {
   LIMPID_CHECK(x.dim() == 4, ShapeError, "[conv2d] input must be [N,C,H,W], got ", x);
@@ -61,7 +61,12 @@ Conv2dDesc check_conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, co
   return d;
 }
 
-}  // namespace
+void conv2d_gradients(const Node& node, const Conv2dDesc& desc, const Tensor& dz, const SavedTensor& x,
+                      const SavedTensor& weight, std::span<Tensor> input_grads) {
+  if (node.needs_input_grad(0)) input_grads[0] = raw::conv2d_backward_input(desc, dz, weight.unpack(node));
+  if (node.needs_input_grad(1)) input_grads[1] = raw::conv2d_backward_weight(desc, x.unpack(node), dz);
+  if (node.edges().size() > 2 && node.needs_input_grad(2)) input_grads[2] = raw::conv2d_backward_bias(desc, dz);
+}
 
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
   LIMPID_AUTOCAST(conv2d, x, weight, bias, options);
@@ -71,12 +76,8 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
   Tensor y = raw::conv2d(desc, input, weight, bias);
   if (any_requires_grad({&x, &weight, &bias})) {
     auto node = make_ref<Conv2dNode>(desc);
-    node->add_input(x);
-    node->add_input(weight);
-    if (bias.defined()) node->add_input(bias);
+    add_weighted_inputs(*node, x, input, weight, bias);
     node->add_output(y);
-    if (node->needs_input_grad(1)) node->x = SavedTensor(input);
-    if (node->needs_input_grad(0)) node->weight = SavedTensor(weight);
   }
   return checked(std::move(y), x, weight, bias);
 }

@@ -99,6 +99,16 @@ CLI::Option* add_real(CLI::App& app, const std::string& name, double& value, con
   return app.add_option(name, value, help)->check(real_problem, "");
 }
 
+CLI::Option* add_fuse(CLI::App& app, bool& fuse) {
+  return app
+      .add_option_function<std::string>(
+          "--fuse", [&fuse](const std::string& text) { fuse = text == "on"; },
+          "on or off: compute neighbouring layers (convolution, activation, pooling) as one operation, which keeps fewer bytes "
+          "for the gradient; off: one operation a layer")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->default_str("on");
+}
+
 void refuse_both(const CLI::Option* a, const CLI::Option* b, const char* why) {
   LIMPID_CHECK(a->count() == 0 || b->count() == 0, ArgumentError, a->get_name(), " and ", b->get_name(),
                " do not go together: ", why);

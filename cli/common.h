@@ -38,6 +38,9 @@ CLI::Option* add_integer(CLI::App& app, const std::string& name, Integer& value,
 std::string real_problem(const std::string& text);
 CLI::Option* add_real(CLI::App& app, const std::string& name, double& value, const std::string& help);
 
+// --fuse on|off: neighbouring layers as one operation (nn/fuse.h).
+CLI::Option* add_fuse(CLI::App& app, bool& fuse);
+
 // Options that say two things about one matter, or one that means nothing alone: an ArgumentError names both. Whether an
 // option was given counts, not its value.
 void refuse_both(const CLI::Option* a, const CLI::Option* b, const char* why);

@@ -242,6 +242,7 @@ void add_plan(CLI::App& app, Action& action) {
   train::TrainSettings& t = r.train;
   sub->add_option("--model", t.model, "mlp, seed, lenet, lenet-bn, resnet9, resnet20, resnet18, resnet50")
       ->capture_default_str();
+  add_fuse(*sub, t.fuse);
   add_integer(*sub, "--batch", t.batch, "Samples a step, or a micro-batch")->capture_default_str();
   o->given_input = sub->add_option("--input", o->input, "One sample, CxHxW; default: what the model is usually fed with");
   o->given_classes = add_integer(*sub, "--classes", t.classes, "Outputs (0 = 10)");

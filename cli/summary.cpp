@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include <limpid/base/error.h>
+#include <limpid/nn/fuse.h>
 #include <limpid/nn/models/models.h>
 #include <limpid/nn/summary.h>
 #include <limpid/tensor/dry.h>
@@ -21,7 +22,7 @@ namespace {
 struct SummaryOptions {
   std::string model = "lenet", input;
   std::int64_t batch = 1, classes = 10;
-  bool saved = false, json = false;
+  bool fuse = true, saved = false, json = false;
 };
 
 int run(const SummaryOptions& o) {
@@ -30,8 +31,12 @@ int run(const SummaryOptions& o) {
   const Shape input(parse_input(o.input.empty() ? usual_input(o.model) : o.input));
   dry::Run run;  // shapes and bytes are all that is asked for
   std::shared_ptr<nn::Module> model = nn::make_model(o.model, {.input = input, .classes = o.classes});
+  std::vector<nn::ChainRun> chains;
+  if (o.fuse) chains = nn::fuse(*model);
   const nn::ModelSummary s = nn::summary(*model, input, o.batch);
-  std::fprintf(o.json ? stderr : stdout, "%s", nn::to_string(s).c_str());
+  std::FILE* text = o.json ? stderr : stdout;
+  std::fprintf(text, "%s", nn::to_string(s).c_str());
+  if (!chains.empty()) std::fprintf(text, "\nComputed as one operation:\n%s", nn::to_string(chains).c_str());
   std::optional<train::ActivationLedger> ledger;
   if (o.saved) {
     train::RehearsalSettings settings;
@@ -39,8 +44,9 @@ int run(const SummaryOptions& o) {
     settings.train.input = input.vec();
     settings.train.classes = o.classes;
     settings.train.batch = o.batch;
+    settings.train.fuse = o.fuse;
     ledger = train::activation_ledger(settings);
-    std::fprintf(o.json ? stderr : stdout, "\n%s", train::to_string(*ledger).c_str());
+    std::fprintf(text, "\n%s", train::to_string(*ledger).c_str());
   }
   if (!o.json) return kOk;
 
@@ -71,6 +77,10 @@ int run(const SummaryOptions& o) {
                               {"saved_bytes_fixed", layer.saved_fixed},
                               {"flops_per_sample", layer.flops}});
   }
+  json["chains"] = nlohmann::ordered_json::array();
+  for (const nn::ChainRun& chain : chains) {
+    json["chains"].push_back({{"parts", chain.parts}, {"function", chain.function}, {"composed", chain.composed}});
+  }
   if (ledger) json["saved"] = nlohmann::ordered_json::parse(train::to_json(*ledger));
   print_json(json);
   return kOk;
@@ -83,6 +93,7 @@ void add_summary(CLI::App& app, Action& action) {
   auto o = std::make_shared<SummaryOptions>();
   sub->add_option("--model", o->model, "mlp, seed, lenet, lenet-bn, resnet9, resnet20, resnet18, resnet50")
       ->capture_default_str();
+  add_fuse(*sub, o->fuse);
   add_integer(*sub, "--batch", o->batch, "Batch size of the totals")->capture_default_str();
   sub->add_option("--input", o->input, "One sample, CxHxW; default: what the model is usually fed with");
   add_integer(*sub, "--classes", o->classes, "Outputs")->capture_default_str();

@@ -141,6 +141,7 @@ void add_options(CLI::App& sub, SweepOptions& o) {
   auto model = put(o.of_model, "Model"), learning = put(o.of_learning, "Learning (with --lr-policy or --target-accuracy)"),
        lab = put(o.of_lab, "Single operations");
   model(sub.add_option("--model", t.model, "mlp, seed, lenet, lenet-bn, resnet9, resnet20, resnet18, resnet50")->capture_default_str());
+  model(add_fuse(sub, t.fuse));
   model(sub.add_option("--batches", o.batches, "Sizes and ranges: 16:256:x2,31,33 or 16:64:16")->capture_default_str());
   model(sub.add_option("--input", o.input, "One sample, CxHxW; default: what the model is usually fed with, or the data's own"));
   model(add_integer(sub, "--classes", t.classes, "Outputs (0 = 10, or the data's own)"));

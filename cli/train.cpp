@@ -86,6 +86,7 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
       ->group("Model");
   add("--init", &TrainSettings::init, "Start from these weights: a safetensors file (PyTorch's names), run folder or checkpoint")
       ->group("Model");
+  keep(add_fuse(sub, s.fuse), &TrainSettings::fuse)->group("Model");
   add("--epochs", &TrainSettings::epochs, "Passes over the training samples; a run can be lengthened under --schedule constant: --resume --epochs N")->group("Training");
   CLI::Option* batch = add("--batch", &TrainSettings::batch, "Samples a step, computed at once")->group("Training");
   o.effective_batch = keep(add_integer(sub, "--effective-batch", s.batch, "Samples a step, computed in micro-batches; with --memory-cap and without --micro-batch the largest that fit"),

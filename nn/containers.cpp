@@ -2,6 +2,23 @@
 
 namespace limpid::nn {
 
+Tensor ModuleRun::forward(const Tensor& x) const {
+  Tensor y = x;
+  auto chain = chains.begin();
+  for (std::size_t i = 0; i < steps.size();) {
+    if (chain != chains.end() && chain->first == i) {
+      const Chain& one = *chain++;
+      if (!one.hooked()) {
+        y = one.forward(y);
+        i += one.count();
+        continue;
+      }
+    }
+    y = (*steps[i++])(y);
+  }
+  return y;
+}
+
 Sequential::Sequential(std::initializer_list<NamedModule> modules) {
   for (const NamedModule& entry : modules) push_back(entry.name, entry.module);
 }
@@ -11,27 +28,27 @@ Sequential::Sequential(const std::vector<NamedModule>& modules) {
 }
 
 void Sequential::push_back(std::shared_ptr<Module> module) {
-  push_back(std::to_string(steps_.size()), std::move(module));
+  push_back(std::to_string(size()), std::move(module));
 }
 
 void Sequential::push_back(const std::string& name, std::shared_ptr<Module> module) {
   add_child(name, module);
-  steps_.push_back(std::move(module));
+  run_.steps.push_back(std::move(module));
+  run_.chains.clear();
 }
 
 Module& Sequential::operator[](std::size_t i) const {
-  LIMPID_CHECK(i < steps_.size(), IndexError, "[Sequential] child ", i, " does not exist, there are ", steps_.size());
-  return *steps_[i];
+  LIMPID_CHECK(i < size(), IndexError, "[Sequential] child ", i, " does not exist, there are ", size());
+  return *run_.steps[i];
 }
 
 void Sequential::replace_child(const std::string& name, std::shared_ptr<Module> child) {
-  steps_[exchange_child(name, child)] = child;
+  run_.steps[exchange_child(name, child)] = child;
+  run_.chains.clear();
 }
 
 Tensor Sequential::forward(const Tensor& x) {
-  Tensor y = x;
-  for (auto& step : steps_) y = (*step)(y);
-  return y;
+  return run_.forward(x);
 }
 
 Residual::Residual(const std::vector<NamedModule>& main, const ResidualOptions& options)
@@ -39,7 +56,7 @@ Residual::Residual(const std::vector<NamedModule>& main, const ResidualOptions& 
   LIMPID_CHECK(!main.empty(), ArgumentError, "[Residual] the main path is empty");
   for (const NamedModule& entry : main) {
     add_child(entry.name, entry.module);
-    main_.push_back(entry.module);
+    main_.steps.push_back(entry.module);
   }
   if (shortcut_) add_child(options.shortcut_name, shortcut_);
   if (activation_) add_child(options.activation_name, activation_);
@@ -48,9 +65,10 @@ Residual::Residual(const std::vector<NamedModule>& main, const ResidualOptions& 
 // Children stand in the order main path, shortcut, activation.
 void Residual::replace_child(const std::string& name, std::shared_ptr<Module> child) {
   const std::size_t at = exchange_child(name, child);
-  if (at < main_.size()) {
-    main_[at] = child;
-  } else if (shortcut_ && at == main_.size()) {
+  main_.chains.clear();
+  if (at < main_.steps.size()) {
+    main_.steps[at] = child;
+  } else if (shortcut_ && at == main_.steps.size()) {
     shortcut_ = child;
   } else {
     activation_ = child;
@@ -58,8 +76,7 @@ void Residual::replace_child(const std::string& name, std::shared_ptr<Module> ch
 }
 
 Tensor Residual::forward(const Tensor& x) {
-  Tensor y = x;
-  for (auto& step : main_) y = (*step)(y);
+  Tensor y = main_.forward(x);
   Tensor skip = shortcut_ ? (*shortcut_)(x) : x;
   LIMPID_CHECK(y.shape() == skip.shape(), ShapeError, "[Residual] the main path ends in ", y, ", the shortcut in ",
                skip, " (input ", x, ")");

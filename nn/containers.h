@@ -5,6 +5,7 @@
 #include <concepts>
 #include <initializer_list>
 
+#include <limpid/nn/chain.h>
 #include <limpid/nn/module.h>
 
 namespace limpid::nn {
@@ -21,6 +22,13 @@ struct NamedModule {
   template <ModuleType M>
   NamedModule(std::string child_name, M&& child)
       : name(std::move(child_name)), module(std::make_shared<std::decay_t<M>>(std::forward<M>(child))) {}
+};
+
+// Children that run one after the other, and those of them that run as one.
+struct ModuleRun {
+  std::vector<std::shared_ptr<Module>> steps;
+  std::vector<Chain> chains;  // in order; empty unless fused (nn/fuse.h). A changed child empties it.
+  Tensor forward(const Tensor& x) const;
 };
 
 // Runs its children one after the other. Children are named "0", "1", ... unless names are given:
@@ -49,16 +57,17 @@ class Sequential : public Module {
     push_back(name, std::make_shared<std::decay_t<M>>(std::forward<M>(module)));
   }
 
-  std::size_t size() const { return steps_.size(); }
+  std::size_t size() const { return run_.steps.size(); }
   Module& operator[](std::size_t i) const;  // IndexError
-  const std::vector<std::shared_ptr<Module>>& steps() const { return steps_; }
+  const std::vector<std::shared_ptr<Module>>& steps() const { return run_.steps; }
+  ModuleRun& run() { return run_; }  // for nn/fuse.h
   void replace_child(const std::string& name, std::shared_ptr<Module> child) override;
 
   Tensor forward(const Tensor& x) override;
   std::string type_name() const override { return "Sequential"; }
 
  private:
-  std::vector<std::shared_ptr<Module>> steps_;
+  ModuleRun run_;
 };
 
 struct ResidualOptions {
@@ -77,7 +86,8 @@ class Residual : public Module {
       : Residual(std::vector<NamedModule>{NamedModule("main", std::forward<M>(main))}, options) {}
   explicit Residual(const std::vector<NamedModule>& main, const ResidualOptions& options = {});
 
-  const std::vector<std::shared_ptr<Module>>& main() const { return main_; }
+  const std::vector<std::shared_ptr<Module>>& main() const { return main_.steps; }
+  ModuleRun& run() { return main_; }  // for nn/fuse.h
   const std::shared_ptr<Module>& shortcut() const { return shortcut_; }      // null: identity
   const std::shared_ptr<Module>& activation() const { return activation_; }  // null: none
   void replace_child(const std::string& name, std::shared_ptr<Module> child) override;
@@ -87,7 +97,7 @@ class Residual : public Module {
   std::string type_name() const override { return "Residual"; }
 
  private:
-  std::vector<std::shared_ptr<Module>> main_;
+  ModuleRun main_;
   std::shared_ptr<Module> shortcut_;
   std::shared_ptr<Module> activation_;
 };

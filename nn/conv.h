@@ -26,6 +26,8 @@ class Conv2d : public Module {
   std::string type_name() const override { return "Conv2d"; }
   std::string describe() const override;
   const Conv2dOptions& options() const { return options_; }
+  void check_input(const Tensor& x) const;        // ShapeError
+  limpid::Conv2dOptions call_options() const;     // of conv2d()
   void reset_parameters(Generator& generator = default_generator());
 
   Tensor weight, bias;

@@ -65,9 +65,13 @@ void Linear::reset_parameters(Generator& generator) {
   if (bias.defined()) init::uniform(bias, -bound, bound, generator);
 }
 
-Tensor Linear::forward(const Tensor& x) {
+void Linear::check_input(const Tensor& x) const {
   LIMPID_CHECK(x.defined() && x.dim() >= 1 && x.size(-1) == options_.in_features, ShapeError,
                "[Linear] expects a last dim of ", options_.in_features, ", input is ", x);
+}
+
+Tensor Linear::forward(const Tensor& x) {
+  check_input(x);
   return linear(x, weight, bias);
 }
 
@@ -102,14 +106,21 @@ void Conv2d::reset_parameters(Generator& generator) {
   if (bias.defined()) init::uniform(bias, -bound, bound, generator);
 }
 
-Tensor Conv2d::forward(const Tensor& x) {
+void Conv2d::check_input(const Tensor& x) const {
   LIMPID_CHECK(x.defined() && x.dim() == 4 && x.size(1) == options_.in_channels, ShapeError, "[Conv2d] expects [N,",
                options_.in_channels, ",H,W], input is ", x);
-  return conv2d(x, weight, bias,
-                limpid::Conv2dOptions{.stride = options_.stride,
-                                      .padding = options_.padding,
-                                      .dilation = options_.dilation,
-                                      .groups = options_.groups});
+}
+
+limpid::Conv2dOptions Conv2d::call_options() const {
+  return {.stride = options_.stride,
+          .padding = options_.padding,
+          .dilation = options_.dilation,
+          .groups = options_.groups};
+}
+
+Tensor Conv2d::forward(const Tensor& x) {
+  check_input(x);
+  return conv2d(x, weight, bias, call_options());
 }
 
 std::string Conv2d::describe() const {

@@ -20,6 +20,7 @@ class Linear : public Module {
   std::string type_name() const override { return "Linear"; }
   std::string describe() const override;
   const LinearOptions& options() const { return options_; }
+  void check_input(const Tensor& x) const;  // ShapeError
   // Draws the start values again.
   void reset_parameters(Generator& generator = default_generator());
 

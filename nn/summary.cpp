@@ -40,7 +40,7 @@ class Restore {
     for (auto& [name, buffer] : model.named_buffers()) buffers_.emplace_back(buffer, raw::clone(buffer));
   }
   ~Restore() {
-    for (auto& [module, id] : hooks_) module->remove_hook(id);
+    remove_hooks();
     for (auto& [module, mode] : modes_) module->train(mode);  // parents first, so that children have the last word
     for (auto& [buffer, value] : buffers_) raw::copy(buffer, value);
   }
@@ -48,6 +48,10 @@ class Restore {
   Restore& operator=(const Restore&) = delete;
   void add_hook(Module* module, Module::ForwardHook hook) {
     hooks_.emplace_back(module, module->register_forward_hook(std::move(hook)));
+  }
+  void remove_hooks() {
+    for (auto& [module, id] : hooks_) module->remove_hook(id);
+    hooks_.clear();
   }
 
  private:
@@ -133,11 +137,16 @@ ModelSummary summary(Module& model, const Shape& input_shape, std::int64_t batch
         return Tensor();
       });
     }
-    for (pass = 0; pass < 2; pass++) {
+    const auto samples = [&] {
       Shape shape = input_shape;
       shape.insert(0, pass + 2);
-      Tensor input = zeros(shape, {.dtype = dtype, .device = device});
-      Tensor output = model(input);
+      return zeros(shape, {.dtype = dtype, .device = device});
+    };
+    for (pass = 0; pass < 2; pass++) model(samples());
+    restore.remove_hooks();  // a chain with a hooked layer would run unfused
+    for (pass = 0; pass < 2; pass++) {
+      const Tensor input = samples();
+      const Tensor output = model(input);
       std::unordered_set<const Storage*> counted = not_saved;
       counted.insert(input.storage().get());
       for (Node* node : nodes_below(output)) {

@@ -1,7 +1,8 @@
 // What a model costs, layer by layer: shapes, parameters, bytes of outputs, bytes kept for backward, FLOPs.
 //
 // Measured, not guessed: the model runs forward in training mode with 2 and with 3 zero samples; what grows between the
-// two is per sample, the rest is fixed. Buffers, random state and modes are put back afterwards. Forward hooks do fire.
+// two is per sample, the rest is fixed. Outputs are those of every layer; what is kept is that of the model as it is: a
+// fused one (nn/fuse.h) keeps the bytes of a chain under its first layer. Buffers, random state and modes are put back afterwards. Forward hooks do fire.
 #pragma once
 
 #include <string>

@@ -5,6 +5,7 @@
 
 #include <limpid/base/error.h>
 #include <limpid/memory/simulated_memory.h>
+#include <limpid/tensor/fused_kernels.h>
 #include <limpid/tensor/kernels.h>
 
 namespace limpid {
@@ -112,7 +113,19 @@ Kernels silenced(Kernels k, const char* device) {
   return k;
 }
 
+FusedKernels silenced(FusedKernels k, const char* device) {
+  k.device = device;
+  auto all = [](auto&... entries) { (silence(entries), ...); };
+  all(k.conv2d_tail, k.conv2d_tail_backward, k.conv2d_tail_weight, k.relu_rows, k.relu_rows_backward);
+  return k;
+}
+
 }  // namespace
+
+const FusedKernels& dry_fused_kernels() {
+  static const FusedKernels table = silenced(cpu_fused_kernels(), "dry:cpu");
+  return table;
+}
 
 const Kernels& dry_kernels() {
   static const Kernels table = silenced(cpu_kernels(), "dry:cpu");

@@ -536,6 +536,13 @@ std::vector<OpRow> network_rows() {
   rows.push_back(row("linear", {{"bias", {input({3, 5}, -1, 1, 1), input({4, 5}, -1, 1, 2), input({4}, -1, 1, 3)}, [](const Inputs& in) { return linear(in[0], in[1], in[2]); }, naive_linear},
                                 {"one row", {input({1, 9}, -1, 1, 1), strided({4, 9}, -1, 1, 2)}, [](const Inputs& in) { return linear(in[0], in[1]); }, naive_linear},
                                 {"three dims", {input({2, 3, 5}, -1, 1, 1), input({4, 5}, -1, 1, 2), input({4}, -1, 1, 3)}, [](const Inputs& in) { return linear(in[0], in[1], in[2]); }, naive_linear}}));
+  const Reference naive_linear_relu = [naive_linear](const Inputs& in) {
+    Values y = naive_linear(in);
+    for (double& v : y) v = std::max(v, 0.0);
+    return y;
+  };
+  rows.push_back(row("linear_relu", {{"bias", {input({3, 5}, -1, 1, 1), input({11, 5}, -1, 1, 2), input({11}, -1, 1, 3)}, [](const Inputs& in) { return linear_relu(in[0], in[1], in[2]); }, naive_linear_relu},
+                                     {"three dims", {input({2, 3, 5}, -1, 1, 1), strided({8, 5}, -1, 1, 2)}, [](const Inputs& in) { return linear_relu(in[0], in[1]); }, naive_linear_relu}}));
   OpRow conv = row("conv2d", {});
   struct ConvCase {
     const char* label;
@@ -558,6 +565,31 @@ std::vector<OpRow> network_rows() {
                             [c](const Inputs& i) { return naive_conv2d(i, c.o); }});
   }
   rows.push_back(conv);
+  OpRow fused = row("conv2d_relu", {});
+  for (const ConvCase& c : std::vector<ConvCase>{
+           {"3x3", {2, 3, 6, 5}, {4, 3, 3, 3}, true, {}},
+           {"stride, pad, 9 channels", {1, 2, 7, 6}, {9, 2, 3, 2}, true, {.stride = {2, 1}, .padding = {1, 1}}},
+           {"groups", {2, 4, 5, 5}, {6, 2, 3, 3}, false, {.padding = {1, 1}, .groups = 2}},
+           {"depthwise", {1, 5, 5, 4}, {5, 1, 3, 3}, true, {.padding = {1, 1}, .groups = 5}},
+           {"16 channels", {1, 16, 5, 6}, {17, 16, 3, 3}, true, {.padding = {1, 1}}},
+           {"one pixel a window", {1, 1, 4, 4}, {8, 1, 3, 3}, true, {}}}) {
+    Inputs in{input(c.x, -1, 1, 1), input(c.w, -1, 1, 2)};
+    if (c.bias) in.push_back(input({c.w[0]}, -1, 1, 3));
+    for (ConvTail tail : {ConvTail::relu, ConvTail::relu_max_pool, ConvTail::relu_mean}) {
+      fused.samples.push_back({c.label, in, [c, tail](const Inputs& i) { return conv2d_relu(i[0], i[1], c.bias ? i[2] : Tensor(), c.o, tail); },
+                               [c, tail](const Inputs& i) {
+                                 Values z = naive_conv2d(i, c.o);
+                                 for (double& v : z) v = std::max(v, 0.0);
+                                 if (tail == ConvTail::relu) return z;
+                                 const auto extent = [&](std::int64_t n, std::int64_t k, std::int64_t stride, std::int64_t pad) { return (n + 2 * pad - k) / stride + 1; };
+                                 const std::int64_t oh = extent(c.x[2], c.w[2], c.o.stride.h, c.o.padding.h), ow = extent(c.x[3], c.w[3], c.o.stride.w, c.o.padding.w);
+                                 const Inputs image{from_vector(z, {c.x[0], c.w[0], oh, ow})};
+                                 if (tail == ConvTail::relu_mean) return naive_adaptive(image, 1, 1);
+                                 return naive_pool(image, {.kernel_size = 2, .stride = 2}, oh / 2, ow / 2, true);
+                               }});
+    }
+  }
+  rows.push_back(fused);
   OpRow max_row = row("max_pool2d", {}), avg_row = row("avg_pool2d", {});
   struct PoolCase {
     const char* label;

@@ -1,4 +1,4 @@
-// The op table: every differentiable function of autograd/functions.h with samples, a naive float64 reference and whether
+// The op table: every differentiable function of autograd/functions.h and fused.h with samples, a naive float64 reference and whether
 // it has a gradient. tests/test_op_table.cpp drives forward, gradient, dtype, layout and completeness checks from it.
 #pragma once
 
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <limpid/autograd/functions.h>
+#include <limpid/autograd/fused.h>
 
 namespace limpid::test {
 

@@ -308,7 +308,10 @@ TEST_CASE("Winograd is planned for wide float 3x3 layers with stride 1 only, and
   CHECK(algorithm(d, 8) == "direct");
   ConvDesc strided = d, dilated = d, grouped = d, thin = d, padded = d, small = d;
   strided.stride_w = 2, dilated.dil_h = 2, grouped.groups = 4, thin.c = 15, padded.pad_h = 3, small.h = 2, small.w = 2;
-  for (const ConvDesc& other : {strided, dilated, grouped, thin, padded, small}) CHECK(algorithm(other, 4) == "direct");
+  for (const ConvDesc& other : {strided, dilated, grouped, padded, small}) CHECK(algorithm(other, 4) == "direct");
+  CHECK(algorithm(thin, 4) == "thin");
+  CHECK(algorithm(thin, 8) == "thin");
+  CHECK(std::string(plan_conv2d(ConvPass::backward_input, thin, 4).algorithm) == "direct");
   set_conv_algorithm(ConvAlgorithm::direct);
   CHECK(conv_algorithm() == ConvAlgorithm::direct);
   CHECK(algorithm(d, 4) == "direct");

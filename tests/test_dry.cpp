@@ -14,6 +14,7 @@
 #include <limpid/optim/adam.h>
 #include <limpid/optim/clip_grad.h>
 #include <limpid/tensor/dry.h>
+#include <limpid/tensor/fused_kernels.h>
 #include <limpid/tensor/kernels.h>
 #include <limpid/tensor/raw.h>
 
@@ -61,6 +62,22 @@ TEST_CASE("the dry table keeps the plan functions and replaces every other entry
   CHECK((dry_kernels().plan_conv2d == cpu_kernels().plan_conv2d));
   CHECK((dry_kernels().plan_batch_norm == cpu_kernels().plan_batch_norm));
   CHECK(std::string(dry_kernels().device) == "dry:cpu");
+}
+
+TEST_CASE("so does the dry table of fused kernels") {
+  constexpr std::size_t kEntries = sizeof(FusedKernels) / sizeof(void*);
+  const void *dry[kEntries], *cpu[kEntries];
+  std::memcpy(dry, &dry_fused_kernels(), sizeof dry);
+  std::memcpy(cpu, &cpu_fused_kernels(), sizeof cpu);
+  std::size_t same = 0;
+  for (std::size_t i = 0; i < kEntries; i++) {
+    CHECK(dry[i] != nullptr);
+    same += dry[i] == cpu[i];
+  }
+  CHECK(same == 2);
+  CHECK((dry_fused_kernels().plan_conv2d_tail_weight == cpu_fused_kernels().plan_conv2d_tail_weight));
+  CHECK((dry_fused_kernels().plan_conv2d_tail == cpu_fused_kernels().plan_conv2d_tail));
+  CHECK((fused_kernels_for(kDryCpu) == &dry_fused_kernels()));
 }
 
 TEST_CASE("reading a dry tensor throws, unless a placeholder was declared") {

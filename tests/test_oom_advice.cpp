@@ -18,6 +18,7 @@ constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 PlanSettings lenet(std::int64_t batch, std::uint64_t cap) {
   PlanSettings s;
   s.run.train.model = "lenet";
+  s.run.train.fuse = false;  // the caps below fail in different ways without it
   s.run.train.input = {1, 28, 28};
   s.run.train.classes = 10;
   s.run.train.batch = batch;

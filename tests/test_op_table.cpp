@@ -6,6 +6,7 @@
 #include <limpid/autograd/gradcheck.h>
 #include <limpid/autograd/grad_mode.h>
 #include <limpid/base/file.h>
+#include <limpid/tensor/fused_kernels.h>
 #include <limpid/tensor/kernels.h>
 
 #include <cmath>
@@ -142,8 +143,11 @@ TEST_CASE("memory layout does not change results") {
 }
 
 TEST_CASE("completeness: every public function has a row") {
-  auto bytes = read_file(std::string(LIMPID_SOURCE_DIR) + "/autograd/functions.h");
-  std::string text(bytes.begin(), bytes.end());
+  std::string text;
+  for (const char* header : {"/autograd/functions.h", "/autograd/fused.h"}) {
+    auto bytes = read_file(std::string(LIMPID_SOURCE_DIR) + header);
+    text.append(bytes.begin(), bytes.end());
+  }
   std::set<std::string> declared, covered;
   std::regex declaration("\nTensor (\\w+)\\(");
   for (auto it = std::sregex_iterator(text.begin(), text.end(), declaration); it != std::sregex_iterator(); ++it) declared.insert((*it)[1]);
@@ -161,10 +165,13 @@ TEST_CASE("completeness: every public function has a row") {
 }
 
 TEST_CASE("completeness: every entry of the CPU kernel table is filled") {
-  const Kernels& table = cpu_kernels();
-  const void* const* entries = reinterpret_cast<const void* const*>(&table);
-  for (std::size_t i = 0; i < sizeof table / sizeof(void*); i++) {
-    INFO("entry " << i);
-    CHECK(entries[i] != nullptr);
-  }
+  const auto check_filled = [](const auto& table) {
+    const void* const* entries = reinterpret_cast<const void* const*>(&table);
+    for (std::size_t i = 0; i < sizeof table / sizeof(void*); i++) {
+      INFO("entry " << i);
+      CHECK(entries[i] != nullptr);
+    }
+  };
+  check_filled(cpu_kernels());
+  check_filled(cpu_fused_kernels());
 }

@@ -296,8 +296,11 @@ TEST_CASE("the rehearsal makes the trainer's calls") {
 
 TEST_CASE("the first seed's model: its figures and its peak") {
   PlanSettings s = plan_of("seed", {3, 224, 224}, 16);
+  const std::uint64_t fused_peak = predict(s).run.live_peak;
+  s.run.train.fuse = false;
   const Prediction p = predict(s);
   REQUIRE(p.fits);
+  CHECK(2 * fused_peak < p.run.live_peak);
   CHECK(p.run.parameters == 2442);
   CHECK(p.run.memory.scope.phase == Phase::backward);
   CHECK(name_of(p.run.memory.scope.op) == "relu");
@@ -324,7 +327,9 @@ TEST_CASE("the first seed's model: its figures and its peak") {
   CHECK(thumb.name == "rule of thumb");
   // Nothing of this model is fixed but 2,442 parameters: the rule holds. It breaks where something is.
   CHECK(thumb.answer == table.truth);
-  const FinderTable lenet = compare_finders(plan_of("lenet", {1, 28, 28}, 1), std::uint64_t{256} << 20);
+  PlanSettings fixed = plan_of("lenet", {1, 28, 28}, 1);
+  fixed.run.train.fuse = false;
+  const FinderTable lenet = compare_finders(fixed, std::uint64_t{256} << 20);
   CHECK(lenet.rows[0].answer * 10 < lenet.truth);
   const FinderRow& ours = table.rows.back();
   CHECK(ours.answer == table.truth);
@@ -402,6 +407,7 @@ TEST_CASE("long: 20 caps under all policies: every batch beyond the largest fail
 
 TEST_CASE("a batch may fit into less and not into more, live as predicted") {
   PlanSettings s = plan_of("lenet", {1, 12, 12}, 384);
+  s.run.train.fuse = false;
   s.run.samples = 630;
   s.run.validation = 70;
   s.run.test = 2000;
@@ -519,6 +525,8 @@ TEST_CASE("the activation ledger sums to the live bytes of role saved at every e
 
 TEST_CASE("the ledger of the first seed's model") {
   RehearsalSettings s = plan_of("seed", {3, 224, 224}, 16).run;
+  const ActivationLedger fused = activation_ledger(s);
+  s.train.fuse = false;
   const ActivationLedger ledger = activation_ledger(s);
   auto row = [&](const std::string& op, const std::string& slot) {
     for (const ActivationRow& r : ledger.rows)
@@ -534,6 +542,8 @@ TEST_CASE("the ledger of the first seed's model") {
   const Json json = Json::parse(to_json(ledger));
   CHECK(json.size() == ledger.rows.size());
   CHECK(to_string(ledger).find("12,616,704") != std::string::npos);
+  // Fused: a bit for each of the 64 channels of 222x222 pixels, and of the loss and the last layer what it was.
+  CHECK(fused.per_sample() - ledger.per_sample() == 222 * 222 * 64 / 8 - 12616704);
 }
 
 TEST_CASE("aliases are listed and counted once") {
@@ -579,7 +589,8 @@ TEST_CASE("what does not fit is an answer, and what makes no sense is an error")
 TEST_CASE("a model of the user's is planned by its own code") {
   PlanSettings s = plan_of("", {1, 12, 12}, 4);
   s.run.model = [] { return nn::make_model("lenet", {.input = {1, 12, 12}, .classes = 10}); };
-  const PlanSettings named = plan_of("lenet", {1, 12, 12}, 4);
+  PlanSettings named = plan_of("lenet", {1, 12, 12}, 4);
+  named.run.train.fuse = false;
   CHECK(predict(s).run.live_peak == predict(named).run.live_peak);
 }
 

@@ -45,9 +45,9 @@ TEST_CASE("under a cap that makes the allocator give back and ask again the pred
   const auto train =
       limpid_command({"train", "--data",         "synthetic", "--input", "1x12x12", "--classes", "10",  "--limit",
                       "700",   "--val-fraction", "0.1",       "--model", "lenet",   "--batch",   "200", "--epochs",
-                      "2",     "--memory-cap",   cap,         "--quiet", "--json"});
+                      "2",     "--memory-cap",   cap,         "--quiet", "--json",      "--fuse", "off"});
   const auto plan =
-      limpid_command({"plan", "--model", "lenet", "--input", "1x12x12", "--batch", "200", "--samples", "630",
+      limpid_command({"plan", "--model", "lenet", "--fuse", "off", "--input", "1x12x12", "--batch", "200", "--samples", "630",
                       "--val-samples", "70", "--test-samples", "2000", "--capacity", cap, "--json", "--quiet"});
   REQUIRE(train.code == plan.code);
   REQUIRE(train.code == 0);
@@ -155,12 +155,22 @@ TEST_CASE("limpid plan --verify: what the system does not give is out of memory,
 #endif
 
 TEST_CASE("limpid summary --saved lists what is kept and why") {
-  const auto r = limpid_command({"summary", "--model", "seed", "--batch", "16", "--saved", "--json"});
-  REQUIRE(r.code == 0);
-  bool relu = false;
-  const Json json = r.json();
-  for (const Json& row : json.at("saved"))
-    relu |= row.at("op") == "relu" && row.at("slot") == "y" && row.at("bytes_per_sample") == 12616704;
-  CHECK(relu);
-  CHECK(r.err.find("Kept for the backward pass, batch 16") != std::string::npos);
+  // One operation a layer: ReLU's result; fused: a bit for each of its values.
+  for (const char* fuse : {"on", "off"}) {
+    const bool on = std::string(fuse) == "on";
+    const auto r = limpid_command({"summary", "--model", "seed", "--batch", "16", "--saved", "--json", "--fuse", fuse});
+    REQUIRE(r.code == 0);
+    bool kept = false;
+    const Json json = r.json();
+    for (const Json& row : json.at("saved"))
+      kept |= row.at("op") == (on ? "conv2d_relu_mean" : "relu") && row.at("slot") == (on ? "bits" : "y") &&
+              row.at("bytes_per_sample") == 12616704 / (on ? 32 : 1);
+    CHECK(kept);
+    CHECK(json.at("chains").size() == (on ? 1 : 0));
+    CHECK(json.at("layers").size() == 5);
+    CHECK(r.err.find("Kept for the backward pass, batch 16") != std::string::npos);
+  }
+  const auto wrong = limpid_command({"summary", "--model", "seed", "--fuse", "perhaps"});
+  CHECK(wrong.code == 2);
+  CHECK(wrong.err.find("perhaps") != std::string::npos);
 }

@@ -9,8 +9,8 @@
 #include <limpid/autograd/functions.h>
 #include <limpid/autograd/graph.h>
 #include <limpid/base/format.h>
-#include <limpid/nn/models/models.h>
 #include <limpid/tensor/dry.h>
+#include <limpid/train/parts.h>
 
 namespace limpid::train {
 namespace {
@@ -21,9 +21,7 @@ ActivationLedger one_pass(const RehearsalSettings& s, std::int64_t batch) {
   ledger.batch = batch;
   dry::Run run;
   const Shape input(s.train.input);
-  const std::shared_ptr<nn::Module> model =
-      s.model ? s.model()
-              : nn::make_model(s.train.model, {.input = input, .classes = s.train.classes, .seed = s.train.seed});
+  const std::shared_ptr<nn::Module> model = s.model ? s.model() : make_model(s.train);
   model->train();
   Shape x_shape = input;
   x_shape.insert(0, batch);

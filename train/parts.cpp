@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <limpid/data/split.h>
+#include <limpid/nn/fuse.h>
 #include <limpid/nn/models/models.h>
 #include <limpid/tensor/random.h>
 #include <limpid/train/scaling_policy.h>
@@ -73,6 +74,13 @@ std::shared_ptr<nn::Module> make_model(const ModelCard& card, std::uint64_t seed
   return nn::make_model(card.model, {.input = card.input, .classes = card.classes, .seed = seed});
 }
 
+std::shared_ptr<nn::Module> make_model(const TrainSettings& s) {
+  std::shared_ptr<nn::Module> model =
+      nn::make_model(s.model, {.input = Shape(s.input), .classes = s.classes, .seed = s.seed});
+  if (s.fuse) nn::fuse(*model);
+  return model;
+}
+
 TrainParts make_parts(const TrainSettings& settings, const std::vector<std::string>& search_paths) {
   check(settings);
   manual_seed(settings.seed);
@@ -136,6 +144,7 @@ TrainParts make_parts(const TrainSettings& settings, const std::vector<std::stri
   parts.training_transform = data::compose(chain);
 
   parts.model = make_model(card, settings.seed);
+  if (settings.fuse) nn::fuse(*parts.model);
   if (!settings.init.empty()) {
     const Checkpoint from = open_checkpoint(settings.init);
     load_weights(*parts.model, from.model, settings.init);

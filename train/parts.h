@@ -44,6 +44,9 @@ EvaluationData make_evaluation_data(const TrainSettings& settings, ModelCard& ca
 // The model of a card; ArgumentError when it names none.
 std::shared_ptr<nn::Module> make_model(const ModelCard& card, std::uint64_t seed = 0);
 
+// The model that settings name, fused if they say so. They must tell input and classes.
+std::shared_ptr<nn::Module> make_model(const TrainSettings& settings);
+
 // The normalisation of a card; null for none.
 data::TransformPtr normalization(const ModelCard& card);
 

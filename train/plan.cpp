@@ -5,7 +5,7 @@
 #include <limpid/autograd/functions.h>
 #include <limpid/data/loader.h>
 #include <limpid/memory/host_memory.h>
-#include <limpid/nn/models/models.h>
+#include <limpid/train/parts.h>
 
 namespace limpid::train {
 
@@ -59,7 +59,7 @@ FittingMicroBatch choose_micro_batch(PlanSettings& settings) {
   {
     dry::Run run;
     const RehearsalSettings& s = settings.run;
-    norm = has_batch_norm(s.model ? *s.model() : *nn::make_model(s.train.model, {.input = Shape(s.train.input), .classes = s.train.classes}));
+    norm = has_batch_norm(s.model ? *s.model() : *make_model(s.train));
   }
   static_cast<MicroBatchChoice&>(out) = choose_micro_batch(settings.run.train.batch, fits, norm ? kSmallBatchNorm : 1);
   if (out.micro_batch == 0 && norm) {
@@ -86,8 +86,7 @@ struct ForwardBytes {
 ForwardBytes forward_bytes(const RehearsalSettings& s, std::int64_t batch) {
   dry::Run run;
   const Shape input(s.train.input);
-  const std::shared_ptr<nn::Module> model =
-      s.model ? s.model() : nn::make_model(s.train.model, {.input = input, .classes = s.train.classes});
+  const std::shared_ptr<nn::Module> model = s.model ? s.model() : make_model(s.train);
   model->train();
   Shape x_shape = input;
   x_shape.insert(0, batch);

@@ -7,7 +7,6 @@
 #include <limpid/base/format.h>
 #include <limpid/base/scope.h>
 #include <limpid/data/loader.h>
-#include <limpid/nn/models/models.h>
 #include <limpid/optim/optimizer.h>
 #include <limpid/tensor/random.h>
 #include <limpid/tensor/workspace_cap.h>
@@ -155,9 +154,7 @@ RehearsalResult rehearse(const RehearsalSettings& s, memory::Allocator& pool, me
   for (std::uint64_t bytes : s.resident)
     resident.push_back(Storage::create_in(io_pool, bytes, device, memory::Role::io, intern("dataset")));
 
-  const std::shared_ptr<nn::Module> model =
-      s.model ? s.model()
-              : nn::make_model(s.train.model, {.input = input, .classes = s.train.classes, .seed = s.train.seed});
+  const std::shared_ptr<nn::Module> model = s.model ? s.model() : make_model(s.train);
 
   const std::int64_t window = s.train.batch * s.accumulate;  // samples a step
   const std::int64_t micro = s.accumulate > 1 ? s.train.batch : s.train.micro_batch;

@@ -41,6 +41,7 @@ void visit_settings(Settings& s, Visit&& visit) {
   visit("skip_broken", s.skip_broken, kNumbers);
   visit("model", s.model, kNumbers);
   visit("init", s.init, kNumbers);
+  visit("fuse", s.fuse, kNumbers);
   visit("epochs", s.epochs, kNumbers);
   visit("batch", s.batch, kNumbers);
   visit("micro_batch", s.micro_batch, kNumbers);

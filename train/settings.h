@@ -27,6 +27,7 @@ struct TrainSettings {
   // Model and optimization.
   std::string model = "lenet";
   std::string init;  // a safetensors file to start from
+  bool fuse = true;  // neighbouring layers as one operation (nn/fuse.h): other last digits, fewer bytes kept
   std::int64_t epochs = 3;
   std::int64_t batch = 128;  // samples an optimizer step: the effective batch
   // Samples computed at once, at most; 0 = the whole batch. Their gradients add up, each sample weighs 1/batch.

@@ -10,7 +10,6 @@
 #include <limpid/base/scope.h>
 #include <limpid/memory/allocator.h>
 #include <limpid/memory/host_memory.h>
-#include <limpid/nn/models/models.h>
 #include <limpid/optim/grad_scaler.h>
 #include <limpid/tensor/cpu/cpu_time.h>
 #include <limpid/tensor/cpu/parallel.h>
@@ -19,6 +18,7 @@
 #include <limpid/tensor/random.h>
 #include <limpid/train/amp.h>
 #include <limpid/train/machine.h>
+#include <limpid/train/parts.h>
 #include <limpid/train/step.h>
 
 namespace limpid::train {
@@ -73,8 +73,7 @@ data::Batch random_batch(const TrainSettings& s) {
 template <class Before, class After>
 memory::Stats run_steps(const TrainSettings& s, std::int64_t steps, memory::Allocator& pool, Before&& before, After&& after) {
   pool.set_capacity(s.memory_cap);
-  const std::shared_ptr<nn::Module> model =
-      nn::make_model(s.model, {.input = Shape(s.input), .classes = s.classes, .seed = s.seed});
+  const std::shared_ptr<nn::Module> model = make_model(s);
   model->name_tree();
   model->train();
   const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(s, model->parameters());

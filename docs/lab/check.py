@@ -25,8 +25,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SHEET = os.path.join(HERE, "why_8_gib.md")
 
 CAPACITY = 8 << 30
-MODEL = ["--model", "resnet50", "--input", "3x224x224", "--classes", "10"]
-TRAIN = ["train", "--data", "synthetic", "--input", "1x28x28", "--model", "lenet", "--batch", "128", "--limit", "269",
+MODEL = ["--fuse", "off", "--model", "resnet50", "--input", "3x224x224", "--classes", "10"]
+TRAIN = ["train", "--fuse", "off", "--data", "synthetic", "--input", "1x28x28", "--model", "lenet", "--batch", "128", "--limit", "269",
          "--epochs", "1", "--seed", "1", "--workers", "0", "--threads", "2", "--quiet"]
 STAND_IN_CAPACITY = "104MiB"
 POLICIES = ["native", "nosplit", "expandable", "stitch", "bfc", "buddy", "arena", "rmm_pool", "async"]

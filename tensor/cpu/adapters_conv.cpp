@@ -1,6 +1,6 @@
 // Convolution from tensors to the kernels of conv.h. 16-bit floats go through f32 copies in the workspace, a few images at a
 // time, so that the copies stay small and in the cache.
-#include <limpid/tensor/cpu/conv.h>
+#include <limpid/tensor/cpu/conv_desc.h>
 #include <limpid/tensor/cpu/convert.h>
 #include <limpid/tensor/cpu/kernels_cpu.h>
 #include <limpid/tensor/raw.h>
@@ -9,24 +9,7 @@
 namespace limpid::cpu {
 namespace {
 
-ConvDesc direct(const Conv2dDesc& d) {
-  return {.n = d.n,
-          .c = d.c,
-          .h = d.h,
-          .w = d.w,
-          .k = d.k,
-          .r = d.r,
-          .s = d.s,
-          .stride_h = d.stride_h,
-          .stride_w = d.stride_w,
-          .pad_h = d.pad_h,
-          .pad_w = d.pad_w,
-          .dil_h = d.dil_h,
-          .dil_w = d.dil_w,
-          .groups = d.groups};
-}
-
-ConvPass direct(Conv2dPass pass) {
+ConvPass pass_of(Conv2dPass pass) {
   switch (pass) {
     case Conv2dPass::forward:
       return ConvPass::forward;
@@ -70,7 +53,7 @@ Cut cut(Conv2dPass pass, const Conv2dDesc& d, std::size_t cap) {
   c.images = d.n;
   const std::size_t element = d.dtype == DType::float64 ? sizeof(double) : sizeof(float);
   if (!is_narrow(d.dtype)) {
-    c.whole = plan_conv2d(direct(pass), direct(d), element, cap);
+    c.whole = plan_conv2d(pass_of(pass), direct(d), element, cap);
     c.plan_bytes = c.bytes = c.whole.workspace_bytes;
     return c;
   }
@@ -78,9 +61,9 @@ Cut cut(Conv2dPass pass, const Conv2dDesc& d, std::size_t cap) {
   c.images = std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(d.n, 1));
   for (;; c.images /= 2) {
     const std::size_t copies = copies_bytes(pass, d, c.images), left = cap - std::min(cap, copies);
-    c.whole = plan_conv2d(direct(pass), part_of(d, c.images), element, left);
+    c.whole = plan_conv2d(pass_of(pass), part_of(d, c.images), element, left);
     const std::int64_t rest = d.n % c.images;
-    c.rest = rest > 0 || d.n == 0 ? plan_conv2d(direct(pass), part_of(d, rest), element, left) : c.whole;
+    c.rest = rest > 0 || d.n == 0 ? plan_conv2d(pass_of(pass), part_of(d, rest), element, left) : c.whole;
     c.plan_bytes = aligned64(std::max(c.whole.workspace_bytes, c.rest.workspace_bytes));
     c.bytes = c.plan_bytes + copies;
     if (c.bytes <= cap || c.images <= 1) return c;

@@ -9,6 +9,7 @@
 #include <limpid/tensor/cpu/math_kernels.h>
 #include <limpid/tensor/cpu/panel.h>
 #include <limpid/tensor/cpu/parallel.h>
+#include <limpid/tensor/cpu/thin_conv.h>
 #include <limpid/tensor/cpu/winograd.h>
 
 namespace limpid::cpu {
@@ -282,6 +283,16 @@ bool use_winograd(const ConvDesc& d, std::size_t element_size) {
 }
 bool is_winograd(const ConvPlan& plan) { return std::strcmp(plan.algorithm, kWinograd) == 0; }
 
+// ---- few input channels (thin_conv.h): the gradient of the input is seldom asked for, and goes the direct way
+constexpr const char* kThin = "thin";
+bool use_thin(ConvPass pass, const ConvDesc& d) { return pass != ConvPass::backward_input && is_thin(d); }
+bool is_thin_plan(const ConvPlan& plan) { return std::strcmp(plan.algorithm, kThin) == 0; }
+
+std::int64_t thin_elements(ConvPass pass, const ConvDesc& d, std::int64_t P, const ConvPieces& pieces) {
+  return pass == ConvPass::forward ? thin_forward_elements(d, nullptr, P, pieces.slots)
+                                   : thin_weight_elements(d, P, pieces.parts);
+}
+
 WinogradGeo winograd_geo(const ConvDesc& d) { return {d.n, d.h, d.w, d.oh(), d.ow(), d.pad_h, d.pad_w}; }
 // The input gradient is the convolution of dy, padded to full size, with the filter turned around.
 WinogradGeo winograd_input_geo(const ConvDesc& d) { return {d.n, d.oh(), d.ow(), d.h, d.w, 2 - d.pad_h, 2 - d.pad_w}; }
@@ -361,6 +372,14 @@ ConvPlan plan_conv2d(ConvPass pass, const ConvDesc& d, std::size_t element_size,
         });
     if (fits) return plan;
   }
+  if (use_thin(pass, d)) {
+    plan.algorithm = kThin;
+    plan.pieces = {.slots = kMaxSlots, .parts = kMaxSlots};
+    const bool fits = fit(
+        plan, element_size, cap, [&](const ConvPieces& p) { return thin_elements(pass, d, P, p); },
+        [&](ConvPieces& p) { return pass == ConvPass::forward && halve(p.slots, 1); });
+    if (fits) return plan;
+  }
   // Smaller tasks first, then fewer of them at a time, then fewer output channels; fewer partial sums come last,
   // because they alone change the numbers.
   plan.algorithm = "direct";
@@ -387,6 +406,8 @@ TaskList conv2d_forward_tasks(const ConvDesc& d, const ConvPlan& plan, std::size
     out.tasks.assign(static_cast<std::size_t>(d.n * d.oh()), static_cast<double>(d.ow() * depth * d.k));
   } else if (is_winograd(plan)) {
     out.tasks = winograd_forward_tasks(winograd_geo(d), d.c, d.k, winograd_pieces(plan.pieces));
+  } else if (is_thin_plan(plan)) {
+    out.tasks = thin_forward_tasks(d, panel_of(element_size));
   } else {
     const std::int64_t P = panel_of(element_size), step = round_up(std::min(plan.pieces.cols, kg), P);
     for (std::int64_t pass = 0; pass < d.groups * ceil_div(kg, step); ++pass) {
@@ -420,6 +441,7 @@ void conv2d_forward(const ConvDesc& d, const ConvPlan& plan, const T* x, const T
     if (is_winograd(plan))
       return winograd_forward(winograd_geo(d), forward_filter(d), x, w, bias, y, scratch, winograd_pieces(plan.pieces));
   }
+  if (is_thin_plan(plan)) return thin_forward<T>(d, plan.pieces.slots, x, w, bias, y, nullptr, scratch);
   const PatchMap map = forward_map(d);
   const FilterMap filter = forward_filter(d);
   const std::int64_t kg = d.k / d.groups, cg = d.c / d.groups;
@@ -429,6 +451,12 @@ void conv2d_forward(const ConvDesc& d, const ConvPlan& plan, const T* x, const T
     filter_product(map, d.n, x + g * cg, filter, w + g * kg * map.depth(), bias != nullptr ? bias + g * kg : nullptr,
                    out, y + g * kg, scratch, plan.pieces);
   }
+}
+
+void conv2d_winograd_tail(const ConvDesc& d, const ConvPlan& plan, const float* x, const float* w, const float* bias,
+                          const TailTarget<float>& tail, void* workspace) {
+  winograd_forward(winograd_geo(d), forward_filter(d), x, w, bias, nullptr, static_cast<float*>(workspace),
+                   winograd_pieces(plan.pieces), &tail);
 }
 
 template <class T>
@@ -495,6 +523,10 @@ void conv2d_backward_weight(const ConvDesc& d, const ConvPlan& plan, const T* x,
       return winograd_backward_weight(winograd_geo(d), forward_filter(d), x, dy, dw, scratch,
                                       winograd_pieces(plan.pieces));
     }
+  }
+  if (is_thin_plan(plan)) {
+    const TailGradient<T> dz{.plain = true, .oh = d.oh(), .ow = d.ow(), .channels = d.k, .dy = dy};
+    return thin_backward_weight<T>(d, plan.pieces.parts, x, dz, dw, nullptr, scratch);
   }
   const PanelKernels<T>& panel = panel_kernels<T>();
   const PatchMap map = forward_map(d);

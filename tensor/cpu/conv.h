@@ -35,7 +35,7 @@ struct ConvPieces {
   std::int64_t halvings = 0;  // winograd: of the blocks of tiles
 };
 struct ConvPlan {
-  const char* algorithm = "direct";  // "direct", "depthwise" or "winograd"
+  const char* algorithm = "direct";  // "direct", "thin", "depthwise" or "winograd"
   std::size_t workspace_bytes = 0;   // 64-byte aligned memory
   ConvPieces pieces = {};
 };
@@ -47,6 +47,11 @@ ConvPlan plan_conv2d(ConvPass pass, const ConvDesc& desc, std::size_t element_si
 template <class T>
 void conv2d_forward(const ConvDesc& desc, const ConvPlan& plan, const T* x, const T* w, const T* bias, T* y,
                     void* workspace);
+// Forward under a Winograd plan; each tile of the result goes to the tail (conv_tail.h) instead of to a y.
+template <class T>
+struct TailTarget;
+void conv2d_winograd_tail(const ConvDesc& desc, const ConvPlan& plan, const float* x, const float* w, const float* bias,
+                          const TailTarget<float>& tail, void* workspace);
 template <class T>
 void conv2d_backward_input(const ConvDesc& desc, const ConvPlan& plan, const T* dy, const T* w, T* dx, void* workspace);
 template <class T>

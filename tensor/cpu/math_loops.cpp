@@ -21,7 +21,7 @@ template <class T>
 void relu_backward(std::int64_t n, const T* y, const T* dy, T* dx) {
   for (std::int64_t i = 0; i < n; ++i) {
     const T g = dy[i];
-    dx[i] = y[i] > T(0) ? g : T(0);
+    dx[i] = y[i] <= T(0) ? T(0) : g;  // NaN passes, as in functors.h
   }
 }
 template <class T>

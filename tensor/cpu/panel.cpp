@@ -35,7 +35,7 @@ inline constexpr int kRows = 3;  // 3 x 4 of 16 registers
   }
 #define LIMPID_STEP(r)                                          \
   if constexpr (MR > r) {                                       \
-    const V x = hn::Set(d, a[r * row_step]);                    \
+    const V x = hn::Set(d, element(r));                         \
     c##r##0 = hn::MulAdd(x, b0, c##r##0);                       \
     if constexpr (VR > 1) c##r##1 = hn::MulAdd(x, b1, c##r##1); \
     if constexpr (VR > 2) c##r##2 = hn::MulAdd(x, b2, c##r##2); \
@@ -90,6 +90,7 @@ HWY_NOINLINE void tile(std::int64_t k, const T* a, std::int64_t a_stride, const 
   if (start != nullptr) {
     LIMPID_ROWS(LIMPID_START)
   }
+  const auto element = [&](int r) __attribute__((always_inline)) { return a[r * row_step]; };
   const auto step = [&]() HWY_ATTR __attribute__((always_inline)) {
     const V b0 = hn::LoadU(d, b);
     [[maybe_unused]] const V b1 = VR > 1 ? hn::LoadU(d, b + (VR > 1 ? L : 0)) : b0;
@@ -113,6 +114,64 @@ HWY_NOINLINE void tile(std::int64_t k, const T* a, std::int64_t a_stride, const 
   LIMPID_ROWS(LIMPID_STORE)
 }
 #endif
+
+// Tile C[MR][P] = start + sum over i of a_i b_i, with A where it lies. kTransposed: row r, step i is x[offsets[r] +
+// i * x_step]; otherwise it is x[offsets[i] + r * x_step].
+template <class T, int MR, bool kTransposed>
+HWY_NOINLINE void gathered_tile(std::int64_t k, const T* x_base, const std::int32_t* offsets, std::int64_t x_step,
+                                const T* b, T* c, std::int64_t c_row, const T* start, std::int64_t start_row) {
+  constexpr int P = static_cast<int>(kPanel<T>);
+#if HWY_TARGET == HWY_SCALAR
+  T sums[MR][kPanel<T>] = {};
+  for (int r = 0; start != nullptr && r < MR; ++r) {
+    for (int j = 0; j < P; ++j) sums[r][j] = start[r * start_row + j];
+  }
+  for (std::int64_t i = 0; i < k; ++i, b += P) {
+    for (int r = 0; r < MR; ++r) {
+      const T value = kTransposed ? x_base[offsets[r] + i * x_step] : x_base[offsets[i] + r * x_step];
+      for (int j = 0; j < P; ++j) sums[r][j] += value * b[j];
+    }
+  }
+  for (int r = 0; r < MR; ++r) {
+    for (int j = 0; j < P; ++j) c[r * c_row + j] = sums[r][j];
+  }
+#else
+  using V = Vec<T>;
+  const Tag<T> d;
+  constexpr int L = kLanes<T>, VR = kVecs<T>;
+  LIMPID_ROWS(LIMPID_DECLARE)
+  if (start != nullptr) {
+    LIMPID_ROWS(LIMPID_START)
+  }
+  const T* at = x_base;
+  const auto element = [&](int r) __attribute__((always_inline)) {
+    return kTransposed ? at[offsets[r]] : at[r * x_step];
+  };
+  for (std::int64_t i = 0; i < k; ++i, b += P) {
+    if constexpr (!kTransposed) at = x_base + offsets[i];
+    const V b0 = hn::LoadU(d, b);
+    [[maybe_unused]] const V b1 = VR > 1 ? hn::LoadU(d, b + (VR > 1 ? L : 0)) : b0;
+    [[maybe_unused]] const V b2 = VR > 2 ? hn::LoadU(d, b + (VR > 2 ? 2 * L : 0)) : b0;
+    [[maybe_unused]] const V b3 = VR > 3 ? hn::LoadU(d, b + (VR > 3 ? 3 * L : 0)) : b0;
+    LIMPID_ROWS(LIMPID_STEP)
+    if constexpr (kTransposed) at += x_step;
+  }
+  LIMPID_ROWS(LIMPID_STORE)
+#endif
+}
+
+template <class T>
+using GatheredFn = void (*)(std::int64_t, const T*, const std::int32_t*, std::int64_t, const T*, T*, std::int64_t,
+                            const T*, std::int64_t);
+template <class T, bool kTransposed, int... kCounts>
+HWY_INLINE GatheredFn<T> pick_gathered(int rows, std::integer_sequence<int, kCounts...>) {
+  static constexpr GatheredFn<T> kTable[] = {&gathered_tile<T, kCounts + 1, kTransposed>...};
+  return kTable[rows - 1];
+}
+template <class T, bool kTransposed>
+HWY_INLINE GatheredFn<T> gathered_for(int rows) {
+  return pick_gathered<T, kTransposed>(rows, std::make_integer_sequence<int, kRows>());
+}
 
 template <class T>
 using TileFn = void (*)(std::int64_t, const T*, std::int64_t, const T*, T*, std::int64_t, const T*, std::int64_t);
@@ -224,6 +283,52 @@ void multiply_transposed(std::int64_t t, std::int64_t rows, std::int64_t cols, c
           dp += count * P;
         }
       }
+    }
+  }
+}
+
+template <class T>
+void multiply_gathered(std::int64_t m, std::int64_t n, std::int64_t k, const T* x, const std::int32_t* offsets,
+                       std::int64_t step, const T* b, std::int64_t b_stride, T* c, std::int64_t c_row, const T* bias) {
+  constexpr std::int64_t P = kPanel<T>;
+  if (m <= 0) return;
+  const RowCut cut(m);
+  alignas(64) T buffer[kRows * P];
+  alignas(64) T start[P] = {};
+  for (std::int64_t n0 = 0; n0 < n; n0 += P, b += b_stride) {
+    const std::int64_t cols = n - n0 < P ? n - n0 : P;
+    if (bias != nullptr) {
+      for (std::int64_t j = 0; j < P; ++j) start[j] = j < cols ? bias[n0 + j] : T(0);
+    }
+    const T* at = x;
+    T* cp = c + n0;
+    for (std::int64_t i = 0; i < cut.count; ++i) {
+      const int rows = cut.rows(i);
+      const bool whole = cols == P;
+      gathered_for<T, false>(rows)(k, at, offsets, step, b, whole ? cp : buffer, whole ? c_row : P, start, 0);
+      for (int r = 0; !whole && r < rows; ++r) {
+        for (std::int64_t j = 0; j < cols; ++j) cp[r * c_row + j] = buffer[r * P + j];
+      }
+      at += rows * step;
+      cp += rows * c_row;
+    }
+  }
+}
+
+template <class T>
+void add_gathered_transposed(std::int64_t t, std::int64_t k, std::int64_t cols, const T* x, const std::int32_t* offsets,
+                             std::int64_t step, const T* z, std::int64_t z_stride, T* d, std::int64_t d_stride) {
+  constexpr std::int64_t P = kPanel<T>;
+  if (k <= 0) return;
+  const RowCut cut(k);
+  for (std::int64_t c0 = 0; c0 < cols; c0 += P, z += z_stride, d += d_stride) {
+    T* dp = d;
+    const std::int32_t* at = offsets;
+    for (std::int64_t i = 0; i < cut.count; ++i) {
+      const int rows = cut.rows(i);
+      gathered_for<T, true>(rows)(t, x, at, step, z, dp, P, dp, P);
+      at += rows;
+      dp += rows * P;
     }
   }
 }
@@ -425,7 +530,8 @@ void small_dots(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, std:
 
 template <class T>
 inline constexpr PanelKernels<T> kPanelKernels = {
-    &pack<T>, &multiply<T>, &multiply_panels<T>, &multiply_transposed<T>, &small_rows<T>, &small_dots<T>};
+    &pack<T>,       &multiply<T>, &multiply_panels<T>, &multiply_transposed<T>, &multiply_gathered<T>, &add_gathered_transposed<T>,
+    &small_rows<T>, &small_dots<T>};
 
 const PanelKernels<float>* panel_kernels_float() { return &kPanelKernels<float>; }
 const PanelKernels<double>* panel_kernels_double() { return &kPanelKernels<double>; }

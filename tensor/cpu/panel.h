@@ -35,6 +35,14 @@ struct PanelKernels {
   // D[rows][cols] (+)= A[t][rows]^T * Z[t][cols]; A, Z and D in panels. Padding columns of D become 0.
   void (*multiply_transposed)(std::int64_t t, std::int64_t rows, std::int64_t cols, const T* a, std::int64_t a_stride,
                               const T* z, std::int64_t z_stride, T* d, std::int64_t d_stride, bool accumulate);
+  // The two products with A read where it lies: element k of row i is x[offsets[k] + i * step] (patches of an image with
+  // few channels). C[m][n] = bias (or 0) + A[m][k] * B[k][n].
+  void (*multiply_gathered)(std::int64_t m, std::int64_t n, std::int64_t k, const T* x, const std::int32_t* offsets,
+                            std::int64_t step, const T* b, std::int64_t b_stride, T* c, std::int64_t c_row, const T* bias);
+  // D[k][cols] += A[t][k]^T * Z[t][cols].
+  void (*add_gathered_transposed)(std::int64_t t, std::int64_t k, std::int64_t cols, const T* x,
+                                  const std::int32_t* offsets, std::int64_t step, const T* z, std::int64_t z_stride, T* d,
+                                  std::int64_t d_stride);
   // Unpacked, for small m or k: C = init + A * B with any strides of A, rows of B dense.
   void (*small_rows)(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, std::int64_t a_row, std::int64_t a_col,
                      const T* b, std::int64_t b_row, T* c, std::int64_t c_row, bool accumulate, const T* bias);

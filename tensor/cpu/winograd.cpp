@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <limpid/tensor/cpu/conv_tail.h>
 #include <limpid/tensor/cpu/panel.h>
 #include <limpid/tensor/cpu/parallel.h>
 
@@ -54,8 +55,31 @@ Sizes sizes_of(const WinogradGeo& geo, std::int64_t channels, std::int64_t outpu
   return {channels, outputs, geo.tiles()};
 }
 
+// Where the results of a forward pass go.
+struct Output {
+  float* y;                         // [pixels][total]
+  std::int64_t total;
+  const TailTarget<float>* tail;    // not null: there instead
+
+  // The output transform of tiles [t0, t0 + count): channels [n0, n0 + n), bias and m being theirs.
+  void put(const WinogradGeo& geo, const float* m, std::int64_t n0, std::int64_t n, std::int64_t t0,
+           std::int64_t count, std::int64_t rows, const float* bias) const {
+    const WinogradKernels& wino = winograd_kernels();
+    if (tail == nullptr) return wino.output(geo, m, n, t0, count, rows, bias, y + n0, total);
+    float tile[16 * kMostChannels];  // [4][4][n], as an image of its own
+    for (std::int64_t t = 0; t < count; ++t) {
+      const WinogradTile at(geo, t0 + t);
+      WinogradGeo one = geo;
+      one.n = 1, one.oh = std::min<std::int64_t>(4, geo.oh - at.y), one.ow = std::min<std::int64_t>(4, geo.ow - at.x);
+      wino.output(one, m + t * P, n, 0, 1, rows, bias, tile, n);
+      tail->put(at.image, at.y, at.x, one.oh, one.ow, n0, n, tile, n, one.ow * n);
+    }
+  }
+  static constexpr std::int64_t kMostChannels = 128 * 128 / 16;  // of a narrow layer with 16 inputs
+};
+
 void forward_narrow(const WinogradGeo& geo, const FilterMap& filter, const Sizes& s, const WinogradPieces& pieces,
-                    const float* x, const float* w, const float* bias, float* y, float* workspace) {
+                    const float* x, const float* w, const float* bias, const Output& out, float* workspace) {
   const WinogradKernels& wino = winograd_kernels();
   const PanelKernels<float>& panel = panel_kernels<float>();
   const ConvKernels<float>& conv = conv_kernels<float>();
@@ -82,13 +106,13 @@ void forward_narrow(const WinogradGeo& geo, const FilterMap& filter, const Sizes
           panel.multiply_panels(count, s.out(), s.channels, v + q * rows * s.in(), rows * P, u + q * u_position,
                                 s.channels * P, m + q * rows * s.out(), rows * P);
         }
-        wino.output(geo, m, s.outputs, t0, count, rows, bias, y, s.outputs);
+        out.put(geo, m, 0, s.outputs, t0, count, rows, bias);
       },
       pieces.slots);
 }
 
 void forward_wide(const WinogradGeo& geo, const FilterMap& filter, const Sizes& s, const WinogradPieces& pieces,
-                  const float* x, const float* w, const float* bias, float* y, float* workspace) {
+                  const float* x, const float* w, const float* bias, const Output& out, float* workspace) {
   const WinogradKernels& wino = winograd_kernels();
   const PanelKernels<float>& panel = panel_kernels<float>();
   const ConvKernels<float>& conv = conv_kernels<float>();
@@ -113,8 +137,8 @@ void forward_wide(const WinogradGeo& geo, const FilterMap& filter, const Sizes& 
             panel.multiply_panels(count, P, s.channels, v + q * rows * s.in(), rows * P, u + q * s.channels * P, 0,
                                   m + q * rows * P, 0);
           }
-          wino.output(geo, m, std::min(P, s.outputs - p * P), t0, count, rows, bias != nullptr ? bias + p * P : nullptr,
-                      y + p * P, s.outputs);
+          out.put(geo, m, p * P, std::min(P, s.outputs - p * P), t0, count, rows,
+                  bias != nullptr ? bias + p * P : nullptr);
         },
         pieces.slots);
   }
@@ -212,10 +236,11 @@ std::int64_t winograd_forward_elements(const WinogradGeo& geo, std::int64_t chan
 }
 
 void winograd_forward(const WinogradGeo& geo, const FilterMap& filter, const float* x, const float* w,
-                      const float* bias, float* y, float* workspace, const WinogradPieces& pieces) {
+                      const float* bias, float* y, float* workspace, const WinogradPieces& pieces,
+                      const TailTarget<float>* tail) {
   const Sizes s = sizes_of(geo, filter.cn, filter.n);
   const auto run = is_narrow(s.channels, s.outputs) ? forward_narrow : forward_wide;
-  run(geo, filter, s, pieces, x, w, bias, y, workspace);
+  run(geo, filter, s, pieces, x, w, bias, {y, s.outputs, tail}, workspace);
 }
 
 std::vector<double> winograd_forward_tasks(const WinogradGeo& geo, std::int64_t channels, std::int64_t outputs,

@@ -10,12 +10,24 @@
 
 namespace limpid::cpu {
 
+template <class T>
+struct TailTarget;  // conv_tail.h
+
 // Tiles of 4x4 outputs over all images, each computed from 6x6 inputs.
 struct WinogradGeo {
   std::int64_t n = 0, h = 0, w = 0, oh = 0, ow = 0, pad_h = 0, pad_w = 0;
   std::int64_t tiles_h() const { return (oh + 3) / 4; }
   std::int64_t tiles_w() const { return (ow + 3) / 4; }
   std::int64_t tiles() const { return n * tiles_h() * tiles_w(); }
+};
+
+// Where a tile lies: image, first output row and column.
+struct WinogradTile {
+  std::int64_t image, y, x;
+  WinogradTile(const WinogradGeo& g, std::int64_t t) {
+    const std::int64_t tw = g.tiles_w(), per_image = tw * g.tiles_h();
+    image = t / per_image, y = t % per_image / tw * 4, x = t % tw * 4;
+  }
 };
 
 // Serial transforms, chosen for the processor. Transformed data are 36 panel matrices, one a position: [36][panels of
@@ -46,11 +58,12 @@ struct WinogradPieces {
 };
 
 // Forward convolution of x (channels) with a filter matrix read through `filter` (rows (r, s, c), n outputs). The input
-// gradient is the same with the filter turned around. bias may be null.
+// gradient is the same with the filter turned around. bias may be null. With a tail the results go there, not to y.
 std::int64_t winograd_forward_elements(const WinogradGeo& geo, std::int64_t channels, std::int64_t outputs,
                                        const WinogradPieces& pieces);
 void winograd_forward(const WinogradGeo& geo, const FilterMap& filter, const float* x, const float* w,
-                      const float* bias, float* y, float* workspace, const WinogradPieces& pieces);
+                      const float* bias, float* y, float* workspace, const WinogradPieces& pieces,
+                      const TailTarget<float>* tail = nullptr);
 // Multiply-adds of each task, in the direct form and with its padding (tasks of conv2d_forward_tasks()).
 std::vector<double> winograd_forward_tasks(const WinogradGeo& geo, std::int64_t channels, std::int64_t outputs,
                                            const WinogradPieces& pieces);

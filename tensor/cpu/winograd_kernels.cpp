@@ -56,15 +56,6 @@ HWY_INLINE void filter_gradient_1d(const V* u, V* o) {
   o[2] = hn::Add(hn::NegMulAdd(sixth, s, hn::Mul(sixth, s2)), u[5]);
 }
 
-// Where a tile lies: image, first output row and column.
-struct TileAt {
-  std::int64_t image, y, x;
-  TileAt(const WinogradGeo& g, std::int64_t t) {
-    const std::int64_t tw = g.tiles_w(), per_image = tw * g.tiles_h();
-    image = t / per_image, y = t % per_image / tw * 4, x = t % tw * 4;
-  }
-};
-
 HWY_INLINE V load_channels(const float* p, std::int64_t part) {
   return part >= kL ? hn::LoadU(Tag<float>(), p) : load_part(p, part);
 }
@@ -103,7 +94,7 @@ void input(const WinogradGeo& g, const float* x, std::int64_t channels, std::int
            std::int64_t stride) {
   const auto transform = [](const V* d, V* o) HWY_ATTR { input_1d(d, o); };
   for (std::int64_t t = t0; t < t0 + count; ++t, v += kP) {
-    const TileAt at(g, t);
+    const WinogradTile at(g, t);
     const std::int64_t y0 = at.y - g.pad_h, x0 = at.x - g.pad_w, base = (at.image * g.h + y0) * g.w + x0;
     if (y0 >= 0 && x0 >= 0 && y0 + 6 <= g.h && x0 + 6 <= g.w) {
       forward_tile<6>(channels, v, stride, transform, [&](int i, int j, std::int64_t c, std::int64_t part) HWY_ATTR {
@@ -122,7 +113,7 @@ void gradient(const WinogradGeo& g, const float* dy, std::int64_t channels, std:
               float* z, std::int64_t stride) {
   const auto transform = [](const V* d, V* o) HWY_ATTR { gradient_1d(d, o); };
   for (std::int64_t t = t0; t < t0 + count; ++t, z += kP) {
-    const TileAt at(g, t);
+    const WinogradTile at(g, t);
     const std::int64_t base = (at.image * g.oh + at.y) * g.ow + at.x;
     forward_tile<4>(channels, z, stride, transform, [&](int i, int j, std::int64_t c, std::int64_t part) HWY_ATTR {
       const bool inside = at.y + i < g.oh && at.x + j < g.ow;
@@ -136,7 +127,7 @@ void output(const WinogradGeo& g, const float* m, std::int64_t channels, std::in
   const Tag<float> d;
   const std::int64_t n_panels = panels<float>(channels), position = n_panels * stride * kP;
   for (std::int64_t t = t0; t < t0 + count; ++t, m += kP) {
-    const TileAt at(g, t);
+    const WinogradTile at(g, t);
     const std::int64_t base = (at.image * g.oh + at.y) * g.ow + at.x;
     const std::int64_t rows = g.oh - at.y < 4 ? g.oh - at.y : 4, cols = g.ow - at.x < 4 ? g.ow - at.x : 4;
     for (std::int64_t panel = 0; panel < n_panels; ++panel) {
