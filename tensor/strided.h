@@ -1,5 +1,5 @@
-// What the elementwise kernels of every backend share: the type in which they compute, how numbers convert, and the walk
-// over strided operands. Host code, except where LIMPID_HD says that a device may call it too.
+// What the elementwise kernels of every backend share: the type in which they compute, how numbers convert, and the
+// walk over strided operands. Host code, except where LIMPID_HD says that a device may call it too.
 #pragma once
 
 #include <cstdint>
@@ -57,8 +57,8 @@ LIMPID_HD inline To convert_number(C number) {
   }
 }
 
-// N strided operands of one shape, walked together: dims are ordered by the first operand's strides, and neighbours that
-// can be are merged. Every element of operand 0 is visited once.
+// N strided operands of one shape, walked together: dims are ordered by the first operand's strides, and neighbours
+// that can be are merged. Every element of operand 0 is visited once.
 template <int N>
 struct Loop {
   int rank = 1;

@@ -8,7 +8,8 @@ namespace {
 template <class Op, int width, class T>
 __device__ LIMPID_INLINE void forward_each(Vector<T, width>& y, const Vector<T, width>& a, const Vector<T, width>& b) {
 #pragma unroll
-  for (int k = 0; k < width; k++) y.values[k] = store_number<T>(Op::forward(load_number(a.values[k]), load_number(b.values[k])));
+  for (int k = 0; k < width; k++)
+    y.values[k] = store_number<T>(Op::forward(load_number(a.values[k]), load_number(b.values[k])));
 }
 template <class Op, bool of_b, int width, class T>
 __device__ LIMPID_INLINE void grad_each(Vector<T, width>& out, const Vector<T, width>& a, const Vector<T, width>& b,
@@ -36,9 +37,9 @@ struct AnyBinary {
   template <int width>
   __device__ void operator()(Vector<T, width>& y, const Vector<T, width>& a, const Vector<T, width>& b) const {
     switch (op) {
-#define V(name, types)                                                                                     \
-  case BinaryOp::name:                                                                                     \
-    if constexpr (kernel::kTakes<kernel::kOnly##types, T>) forward_each<functor::name>(y, a, b);           \
+#define V(name, types)                                                                           \
+  case BinaryOp::name:                                                                           \
+    if constexpr (kernel::kTakes<kernel::kOnly##types, T>) forward_each<functor::name>(y, a, b); \
     break;
       LIMPID_BINARY_OPS(V)
 #undef V
@@ -98,7 +99,8 @@ cudaError_t binary_grad(BinaryOp op, bool of_b, DType dtype, const Shape& shape,
   const Input& result = y.data != nullptr ? y : grad;
   return dispatch_floating(dtype, [&]<class T>() {
     if (op == BinaryOp::mul) {
-      return launch_elementwise(One<T, functor::mul>(), shape, stream, typed<T>(out), typed<T>(grad), typed<T>(of_b ? left : right));
+      return launch_elementwise(One<T, functor::mul>(), shape, stream, typed<T>(out), typed<T>(grad),
+                                typed<T>(of_b ? left : right));
     }
     return launch_elementwise(AnyBinaryGrad<T>{op, of_b}, shape, stream, typed<T>(out), typed<T>(left), typed<T>(right),
                               typed<T>(result), typed<T>(grad));

@@ -10,7 +10,8 @@ struct Compare {
   static constexpr int kWidth = kSmallWidth<T>;
   CompareOp op;
   template <class Op, int width>
-  static __device__ LIMPID_INLINE void each(Vector<bool, width>& y, const Vector<T, width>& a, const Vector<T, width>& b) {
+  static __device__ LIMPID_INLINE void each(Vector<bool, width>& y, const Vector<T, width>& a,
+                                            const Vector<T, width>& b) {
 #pragma unroll
     for (int k = 0; k < width; k++) y.values[k] = Op::forward(load_number(a.values[k]), load_number(b.values[k]));
   }
@@ -71,14 +72,16 @@ cudaError_t compare(CompareOp op, DType dtype, const Shape& shape, const Output&
   });
 }
 
-cudaError_t where(DType dtype, const Shape& shape, const Output& out, const Input& condition, const Input& a, const Input& b,
-                  cudaStream_t stream) {
+cudaError_t where(DType dtype, const Shape& shape, const Output& out, const Input& condition, const Input& a,
+                  const Input& b, cudaStream_t stream) {
   return dispatch_size(dtype, [&]<class Bits>() {
-    return launch_elementwise(Where<Bits>(), shape, stream, typed<Bits>(out), typed<bool>(condition), typed<Bits>(a), typed<Bits>(b));
+    return launch_elementwise(Where<Bits>(), shape, stream, typed<Bits>(out), typed<bool>(condition), typed<Bits>(a),
+                              typed<Bits>(b));
   });
 }
 
-cudaError_t add_scaled(DType dtype, const Shape& shape, const Output& out, const Input& x, double alpha, cudaStream_t stream) {
+cudaError_t add_scaled(DType dtype, const Shape& shape, const Output& out, const Input& x, double alpha,
+                       cudaStream_t stream) {
   return dispatch_all(dtype, [&]<class T>() {
     const AddScaled<T> scaled{kernel::constant<compute_t<T>>(alpha)};
     return launch_elementwise(scaled, shape, stream, typed<T>(out), typed<T>(Input(out)), typed<T>(x));

@@ -1,6 +1,4 @@
 // Filling, copying between any strides and dtypes, flipping.
-#include <algorithm>
-
 #include <limpid/cuda/kernels/elementwise.cuh>
 #include <limpid/cuda/kernels/elementwise_engine.cuh>
 
@@ -38,8 +36,8 @@ struct Cast {
   }
 };
 
-// All the other pairs of dtypes: one kernel that looks at both at run time. double and i64 hold every number of the floating
-// and the integer types, so the result is that of the direct conversion.
+// All the other pairs of dtypes: one kernel that looks at both at run time. double and i64 hold every number of the
+// floating and the integer types, so the result is that of the direct conversion.
 __global__ void __launch_bounds__(kBlockThreads)
     any_cast_kernel(StridedIndex<2> index, DType to, void* out, DType from, const void* x) {
   for (std::int64_t i = first_position(); i < index.count; i += position_step()) {
@@ -67,15 +65,15 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// Transposed planes: dim 0 is dense in out, dim `fast` in x. A block moves tiles of 32 x 32 through shared memory, so that
-// both sides are accessed along their dense dim.
+// Transposed planes: dim 0 is dense in out, dim `fast` in x. A block moves tiles of 32 x 32 through shared memory, so
+// that both sides are accessed along their dense dim.
 constexpr int kTile = 32;
 constexpr int kTileRows = 8;  // of threads
 
 struct Plane {
-  std::int64_t tiles = 0, tiles0 = 0, tiles1 = 0;   // all, along dim 0 and along `fast`
+  std::int64_t tiles = 0, tiles0 = 0, tiles1 = 0;           // all, along dim 0 and along `fast`
   std::int64_t extent0 = 0, extent1 = 0, out1 = 0, x0 = 0;  // sizes; out's step along `fast`, x's along dim 0
-  int outer = 0;                                    // the other dims
+  int outer = 0;                                            // the other dims
   std::int64_t extent[kMaxDims] = {}, out_stride[kMaxDims] = {}, x_stride[kMaxDims] = {};
 };
 
@@ -117,7 +115,8 @@ bool find_plane(const kernel::Loop<2>& loop, Plane& plane) {
   for (int i = 1; i < loop.rank; i++) {
     if (loop.stride[1][i] == 1 && loop.extent[i] >= 4) fast = i;
   }
-  if (fast == 0 || loop.stride[0][0] != 1 || loop.stride[1][0] <= 1 || loop.extent[0] < 4 || loop.numel < 1024) return false;
+  if (fast == 0 || loop.stride[0][0] != 1 || loop.stride[1][0] <= 1 || loop.extent[0] < 4 || loop.numel < 1024)
+    return false;
   plane.extent0 = loop.extent[0], plane.extent1 = loop.extent[fast];
   plane.out1 = loop.stride[0][fast], plane.x0 = loop.stride[1][0];
   plane.tiles0 = (plane.extent0 + kTile - 1) / kTile, plane.tiles1 = (plane.extent1 + kTile - 1) / kTile;
@@ -136,9 +135,8 @@ template <class Bits>
 cudaError_t move_bits(const Shape& shape, const Output& out, const Input& x, cudaStream_t stream) {
   Plane plane;
   if (find_plane(kernel::plan_loop<2>(shape, {&out.strides, &x.strides}), plane)) {
-    const auto blocks = static_cast<unsigned>(std::min(plane.tiles, kMaxGridBlocks));
-    return launch(transpose_kernel<Bits>, blocks, kTile * kTileRows, 0, stream, plane, static_cast<Bits*>(out.data),
-                  static_cast<const Bits*>(x.data));
+    return launch(transpose_kernel<Bits>, grid_for(plane.tiles, 1, kMaxSharingBlocks), kTile * kTileRows, 0, stream,
+                  plane, static_cast<Bits*>(out.data), static_cast<const Bits*>(x.data));
   }
   return launch_elementwise(Move<Bits>(), shape, stream, typed<Bits>(out), typed<Bits>(x));
 }
@@ -175,7 +173,8 @@ cudaError_t fill(DType dtype, const Shape& shape, const Output& out, const Scala
   });
 }
 
-cudaError_t copy(const Shape& shape, DType out_dtype, const Output& out, DType x_dtype, const Input& x, cudaStream_t stream) {
+cudaError_t copy(const Shape& shape, DType out_dtype, const Output& out, DType x_dtype, const Input& x,
+                 cudaStream_t stream) {
   if (shape.numel() == 0) return cudaSuccess;
   if (out_dtype == x_dtype) {
     return dispatch_size(out_dtype, [&]<class Bits>() { return move_bits<Bits>(shape, out, x, stream); });
@@ -188,10 +187,12 @@ cudaError_t copy(const Shape& shape, DType out_dtype, const Output& out, DType x
   if (is_pair(float32, uint8)) return cast_groups<float, std::uint8_t>(shape, out, x, stream);
   if (is_pair(float32, boolean)) return cast_groups<float, bool>(shape, out, x, stream);
   const StridedIndex<2> index(kernel::plan_loop<2>(shape, {&out.strides, &x.strides}));
-  return launch(any_cast_kernel, grid_for(index.count), kBlockThreads, 0, stream, index, out_dtype, out.data, x_dtype, x.data);
+  return launch(any_cast_kernel, grid_for(index.count), kBlockThreads, 0, stream, index, out_dtype, out.data, x_dtype,
+                x.data);
 }
 
-cudaError_t flip(DType dtype, const Shape& shape, const Output& out, const Input& x, std::uint32_t dims_mask, cudaStream_t stream) {
+cudaError_t flip(DType dtype, const Shape& shape, const Output& out, const Input& x, std::uint32_t dims_mask,
+                 cudaStream_t stream) {
   if (shape.numel() == 0) return cudaSuccess;
   return dispatch_size(dtype, [&]<class Bits>() {
     Strides strides = x.strides;

@@ -1,5 +1,6 @@
 // From a dtype at run time to a C++ type, and from storage types to the types that kernels compute in.
-// A launcher that does not take a dtype returns cudaErrorInvalidValue: the dtypes have been checked before it is called.
+// A launcher that does not take a dtype returns cudaErrorInvalidValue: the dtypes have been checked before it is
+// called.
 #pragma once
 
 #include <limpid/cuda/cuda_lang.cuh>

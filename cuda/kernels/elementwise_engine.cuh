@@ -2,9 +2,9 @@
 //
 // f has `kWidth`, the most elements that it takes at a time, and
 //   template <int width> void operator()(Vector<Out, width>& out, const Vector<In, width>&... in) const;
-// Where the operands allow it (indexing.cuh: can_group) a thread loads, computes and stores groups of kWidth elements, up to
-// 16 bytes an access; operands with a step of 0 along the innermost dim give one value for the group. Otherwise one element
-// at a time.
+// Where the operands allow it (indexing.cuh: can_group) a thread loads, computes and stores groups of kWidth elements,
+// up to 16 bytes an access; operands with a step of 0 along the innermost dim give one value for the group. Otherwise
+// one element at a time.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,9 @@ namespace limpid::cu {
 // For kernels with many operations inside, whose code grows with the width: at most 4, and integers, which no step of a
 // training computes with, one by one.
 template <class T>
-constexpr int kSmallWidth = std::is_integral_v<T> ? 1 : kVectorWidth<T> < 4 ? kVectorWidth<T> : 4;
+constexpr int kSmallWidth = std::is_integral_v<T> ? 1
+                            : kVectorWidth<T> < 4 ? kVectorWidth<T>
+                                                  : 4;
 
 // `valid` elements from `first` on, the rest as the first one. many: steps of 1, else of 0.
 template <int width, class T>
@@ -40,8 +42,9 @@ __device__ LIMPID_INLINE void store_group(T* first, const Vector<T, width>& grou
 
 namespace detail {
 template <int width, class F, class Out, class... In, std::size_t... k>
-__device__ LIMPID_INLINE void apply_group(const F& f, const StridedIndex<1 + sizeof...(In)>& index, std::int64_t position,
-                                          int valid, std::index_sequence<k...>, Out* out, const In*... in) {
+__device__ LIMPID_INLINE void apply_group(const F& f, const StridedIndex<1 + sizeof...(In)>& index,
+                                          std::int64_t position, int valid, std::index_sequence<k...>, Out* out,
+                                          const In*... in) {
   std::int64_t at[1 + sizeof...(In)];
   index.offsets(position, at);
   Vector<Out, width> result{};
@@ -76,20 +79,21 @@ Typed<const T> typed(const Input& in) {
 }
 
 template <class F, class Out, class... In>
-cudaError_t launch_elementwise(const F& f, const Shape& shape, cudaStream_t stream, Typed<Out> out, Typed<const In>... in) {
+cudaError_t launch_elementwise(const F& f, const Shape& shape, cudaStream_t stream, Typed<Out> out,
+                               Typed<const In>... in) {
   if (shape.numel() == 0) return cudaSuccess;
   constexpr int kOperands = 1 + sizeof...(In), kWidth = F::kWidth;
   const kernel::Loop<kOperands> loop = kernel::plan_loop<kOperands>(shape, {&out.strides, &in.strides...});
   if constexpr (kWidth > 1) {
     if (can_group<kOperands>(loop, kWidth, {out.data, in.data...}, {sizeof(Out), sizeof(In)...})) {
       const StridedIndex<kOperands> groups(loop, kWidth);
-      return launch(elementwise_kernel<kWidth, F, Out, In...>, grid_for(groups.count), kBlockThreads, 0, stream, f, groups,
-                    static_cast<int>(loop.numel % kWidth), out.data, in.data...);
+      return launch(elementwise_kernel<kWidth, F, Out, In...>, grid_for(groups.count), kBlockThreads, 0, stream, f,
+                    groups, static_cast<int>(loop.numel % kWidth), out.data, in.data...);
     }
   }
   const StridedIndex<kOperands> index(loop);
-  return launch(elementwise_kernel<1, F, Out, In...>, grid_for(index.count), kBlockThreads, 0, stream, f, index, 0, out.data,
-                in.data...);
+  return launch(elementwise_kernel<1, F, Out, In...>, grid_for(index.count), kBlockThreads, 0, stream, f, index, 0,
+                out.data, in.data...);
 }
 
 }  // namespace limpid::cu

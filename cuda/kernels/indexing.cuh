@@ -15,12 +15,16 @@
 namespace limpid::cu {
 
 constexpr int kBlockThreads = 256;
-// More blocks than any device runs at once (132 processors x 8 blocks of 256 threads on an H200); the rest is grid stride.
+// More blocks than any device runs at once (132 processors x 8 blocks of 256 threads on an H200); the rest is grid
+// stride.
 constexpr std::int64_t kMaxGridBlocks = 4096;
 
-inline unsigned grid_for(std::int64_t positions, int threads = kBlockThreads) {
-  const std::int64_t blocks = (positions + threads - 1) / threads;
-  return static_cast<unsigned>(blocks < 1 ? 1 : blocks > kMaxGridBlocks ? kMaxGridBlocks : blocks);
+// Blocks that share memory do more each and need not be so many.
+constexpr std::int64_t kMaxSharingBlocks = 1024;
+
+inline unsigned grid_for(std::int64_t positions, int a_block = kBlockThreads, std::int64_t most = kMaxGridBlocks) {
+  const std::int64_t blocks = (positions + a_block - 1) / a_block;
+  return static_cast<unsigned>(blocks < 1 ? 1 : blocks > most ? most : blocks);
 }
 
 __device__ LIMPID_INLINE std::int64_t first_position() {
@@ -28,9 +32,9 @@ __device__ LIMPID_INLINE std::int64_t first_position() {
 }
 __device__ LIMPID_INLINE std::int64_t position_step() { return static_cast<std::int64_t>(gridDim.x) * blockDim.x; }
 
-// Division by a number that is fixed for a launch, of numerators below 2^31, by a multiplication: with s = ceil(log2 d) and
-// m = floor(2^32 (2^s - d) / d) + 1, n / d = (mulhi(n, m) + n) >> s (Granlund and Montgomery 1994). An integer division takes
-// some 20 instructions more.
+// Division by a number that is fixed for a launch, of numerators below 2^31, by a multiplication: with s = ceil(log2 d)
+// and m = floor(2^32 (2^s - d) / d) + 1, n / d = (mulhi(n, m) + n) >> s (Granlund and Montgomery 1994). An integer
+// division takes some 20 instructions more.
 struct Divider {
   unsigned divisor = 1, multiplier = 1, shift = 0;
 
@@ -84,11 +88,26 @@ struct StridedIndex {
   }
 };
 
-// Whether groups of `width` neighbours along dim 0 can be one access of every operand: steps of 1 (or 0: one value for the
-// whole group), groups that start at multiples of `width`, aligned pointers. elements[k]: the size of one. A loop of one dim
-// may leave a rest of fewer elements.
+// The dims in logical (row-major) order, so that position i is element i.
 template <int N>
-bool can_group(const kernel::Loop<N>& loop, int width, const void* const (&pointers)[N], const std::size_t (&elements)[N]) {
+kernel::Loop<N> logical_loop(const Shape& shape, const Strides* const (&strides)[N]) {
+  kernel::Loop<N> loop;
+  loop.numel = shape.numel();
+  const int rank = shape.size();
+  loop.rank = rank > 0 ? rank : 1;
+  for (int i = 0; i < rank; i++) {
+    loop.extent[i] = shape[rank - 1 - i];
+    for (int k = 0; k < N; k++) loop.stride[k][i] = (*strides[k])[rank - 1 - i];
+  }
+  return loop;
+}
+
+// Whether groups of `width` neighbours along dim 0 can be one access of every operand: steps of 1 (or 0: one value for
+// the whole group), groups that start at multiples of `width`, aligned pointers. elements[k]: the size of one. A loop
+// of one dim may leave a rest of fewer elements.
+template <int N>
+bool can_group(const kernel::Loop<N>& loop, int width, const void* const (&pointers)[N],
+               const std::size_t (&elements)[N]) {
   if (loop.rank > 1 && loop.extent[0] % width != 0) return false;
   if (loop.stride[0][0] != 1) return false;  // the output has a place for each element
   for (int k = 0; k < N; k++) {

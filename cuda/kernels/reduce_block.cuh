@@ -23,7 +23,8 @@ struct JoinMax {  // a NaN wins
 template <class A, class Join>
 __device__ LIMPID_INLINE A warp_reduce(A value, Join join) {
 #pragma unroll
-  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) value = join(value, __shfl_down_sync(kFullWarp, value, offset));
+  for (int offset = kWarpSize / 2; offset > 0; offset /= 2)
+    value = join(value, __shfl_down_sync(kFullWarp, value, offset));
   return value;
 }
 

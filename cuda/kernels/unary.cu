@@ -6,7 +6,8 @@ namespace limpid::cu {
 namespace {
 
 template <class Op, int width, class T>
-__device__ LIMPID_INLINE void forward_each(Vector<T, width>& y, const Vector<T, width>& x, compute_t<T> p0, compute_t<T> p1) {
+__device__ LIMPID_INLINE void forward_each(Vector<T, width>& y, const Vector<T, width>& x, compute_t<T> p0,
+                                           compute_t<T> p1) {
 #pragma unroll
   for (int k = 0; k < width; k++) y.values[k] = store_number<T>(Op::forward(load_number(x.values[k]), p0, p1));
 }
@@ -15,7 +16,8 @@ __device__ LIMPID_INLINE void grad_each(Vector<T, width>& out, const Vector<T, w
                                         const Vector<T, width>& g, compute_t<T> p0, compute_t<T> p1) {
 #pragma unroll
   for (int k = 0; k < width; k++) {
-    out.values[k] = store_number<T>(Op::grad(load_number(x.values[k]), load_number(y.values[k]), load_number(g.values[k]), p0, p1));
+    out.values[k] =
+        store_number<T>(Op::grad(load_number(x.values[k]), load_number(y.values[k]), load_number(g.values[k]), p0, p1));
   }
 }
 
@@ -46,9 +48,9 @@ struct AnyUnary {
   template <int width>
   __device__ void operator()(Vector<T, width>& y, const Vector<T, width>& x) const {
     switch (op) {
-#define V(name, saves, types)                                                                                      \
-  case UnaryOp::name:                                                                                              \
-    if constexpr (kernel::kTakes<kernel::kOnly##types, T>) forward_each<functor::name>(y, x, p0, p1);              \
+#define V(name, saves, types)                                                                         \
+  case UnaryOp::name:                                                                                 \
+    if constexpr (kernel::kTakes<kernel::kOnly##types, T>) forward_each<functor::name>(y, x, p0, p1); \
     break;
       LIMPID_UNARY_OPS(V)
 #undef V

@@ -1,5 +1,5 @@
-// A CPU tensor copied to the emulator's device memory, and back: same strides, guarded on both sides, known to the access
-// checker.
+// A CPU tensor copied to the emulator's device memory, and back: same strides, guarded on both sides, known to the
+// access checker.
 #pragma once
 
 #include <cstring>
@@ -16,8 +16,7 @@ namespace limpid::cudasim {
 class DeviceTensor {
  public:
   // written: false leaves the memory as an allocation finds it, so that reading it before writing is a finding.
-  explicit DeviceTensor(const Tensor& host, bool written = true)
-      : host_(host), bytes_(host.storage()->bytes()) {
+  explicit DeviceTensor(const Tensor& host, bool written = true) : host_(host), bytes_(host.storage()->bytes()) {
     if (!written || bytes_.size() == 0) return;
     const auto* from = static_cast<const unsigned char*>(host.storage()->data());
     bytes_.assign(std::vector<unsigned char>(from, from + bytes_.size()));

@@ -29,7 +29,8 @@ __global__ void block_reduce_kernel(const float* x, float* out) {
 
 }  // namespace
 
-cudaError_t probe_offsets(const Shape& shape, const Strides& a, const Strides& b, bool narrow, std::int64_t* out, cudaStream_t stream) {
+cudaError_t probe_offsets(const Shape& shape, const Strides& a, const Strides& b, bool narrow, std::int64_t* out,
+                          cudaStream_t stream) {
   StridedIndex<2> index(kernel::plan_loop<2>(shape, {&a, &b}));
   index.narrow = narrow;
   return launch(offsets_kernel, grid_for(index.count), kBlockThreads, 0, stream, index, out);

@@ -1,5 +1,5 @@
-// Elementwise kernels and copies against the CPU's kernel table: every op and dtype, dense, strided, broadcast and unaligned
-// operands.
+// Elementwise kernels and copies against the CPU's kernel table: every op and dtype, dense, strided, broadcast and
+// unaligned operands.
 #include <string>
 #include <vector>
 
@@ -36,14 +36,16 @@ UnaryParams params_of(UnaryOp op) { return op == UnaryOp::clamp ? UnaryParams{-1
 
 std::vector<UnaryOp> unary_ops(bool integers) {
   std::vector<UnaryOp> ops;
-#define V(name, saves, types) if (!integers || #types[0] == 'A') ops.push_back(UnaryOp::name);
+#define V(name, saves, types) \
+  if (!integers || #types[0] == 'A') ops.push_back(UnaryOp::name);
   LIMPID_UNARY_OPS(V)
 #undef V
   return ops;
 }
 std::vector<BinaryOp> binary_ops(bool integers) {
   std::vector<BinaryOp> ops;
-#define V(name, types) if (!integers || #types[0] == 'A') ops.push_back(BinaryOp::name);
+#define V(name, types) \
+  if (!integers || #types[0] == 'A') ops.push_back(BinaryOp::name);
   LIMPID_BINARY_OPS(V)
 #undef V
   return ops;
@@ -84,7 +86,8 @@ TEST_CASE("every unary op and its gradient, in every dtype and layout") {
         // What the op does not read is not there.
         const raw::Reads reads = raw::grad_reads(op);
         CHECK(cu::unary_grad(op, dtype, shape, out_grad, reads == raw::Reads::input ? in : cu::Input(),
-                             reads == raw::Reads::output ? y : cu::Input(), grad, params_of(op), nullptr) == cudaSuccess);
+                             reads == raw::Reads::output ? y : cu::Input(), grad, params_of(op),
+                             nullptr) == cudaSuccess);
         check_same(out_grad, want_grad, "gradient of " + what);
       }
     }
@@ -101,7 +104,8 @@ TEST_CASE("every binary op and its gradients, in every dtype and layout, with br
         const Tensor a = numbers(layout, shape, dtype, 0.5, 3, 1);
         // One value a row: a step of 0 along the last dim.
         const Tensor column = numbers("plain", {shape[0], shape[1], shape[2], 1}, dtype, 0.5, 3, 2);
-        const Tensor b = layout == "last" ? raw::expand("test", column, shape) : numbers("plain", shape, dtype, 0.5, 3, 2);
+        const Tensor b =
+            layout == "last" ? raw::expand("test", column, shape) : numbers("plain", shape, dtype, 0.5, 3, 2);
         Tensor want = numbers("plain", shape, dtype, 0, 0, 1);
         cpu_kernels().binary(op, want, a, b);
         DeviceTensor left(a), right(b), out(want, false);
@@ -128,10 +132,12 @@ TEST_CASE("operands that a group of 16 bytes does not fit: unaligned, odd rows, 
     for (DType dtype : kFloats) {
       for (std::int64_t n : {1, 7, 8, 31, 64, 1003}) {
         for (std::int64_t skip : {0, 1, 3}) {
-          const Tensor all = numbers("plain", {n + skip}, dtype, -2, 2, 5), other = numbers("plain", {n}, dtype, -2, 2, 6);
+          const Tensor all = numbers("plain", {n + skip}, dtype, -2, 2, 5),
+                       other = numbers("plain", {n}, dtype, -2, 2, 6);
           const Tensor x = raw::narrow(all, 0, skip, n);
           const Tensor one = raw::expand("test", numbers("plain", {1}, dtype, 1, 2, 7), {n});
-          Tensor sum = numbers("plain", {n}, dtype, 0, 0, 1), relu = sum, product = numbers("plain", {n}, dtype, 0, 0, 1);
+          Tensor sum = numbers("plain", {n}, dtype, 0, 0, 1), relu = sum,
+                 product = numbers("plain", {n}, dtype, 0, 0, 1);
           relu = numbers("plain", {n}, dtype, 0, 0, 1);
           cpu_kernels().binary(BinaryOp::add, sum, x, other);
           cpu_kernels().binary(BinaryOp::mul, product, x, one);
@@ -169,15 +175,16 @@ TEST_CASE("comparisons, selection, scaled addition and finiteness in every dtype
       Tensor b = numbers("plain", shape, dtype, 0, 3, 2);
       b = raw::clone(b);
       cpu_kernels().copy(b, a);
-      if (dtype != boolean) cpu_kernels().add_scaled(b, numbers("plain", shape, dtype, -1, 2, 3), 1);  // some stay equal
+      if (dtype != boolean)
+        cpu_kernels().add_scaled(b, numbers("plain", shape, dtype, -1, 2, 3), 1);  // some stay equal
       DeviceTensor left(a), right(b);
-#define V(name)                                                                                             \
-  {                                                                                                         \
-    Tensor want = numbers("plain", shape, boolean, 0, 0, 1);                                                \
-    cpu_kernels().compare(CompareOp::name, want, a, b);                                                     \
-    DeviceTensor out(want, false);                                                                          \
-    CHECK(cu::compare(CompareOp::name, dtype, shape, out, left, right, nullptr) == cudaSuccess);            \
-    check_same(out, want, #name " " + what);                                                                \
+#define V(name)                                                                                  \
+  {                                                                                              \
+    Tensor want = numbers("plain", shape, boolean, 0, 0, 1);                                     \
+    cpu_kernels().compare(CompareOp::name, want, a, b);                                          \
+    DeviceTensor out(want, false);                                                               \
+    CHECK(cu::compare(CompareOp::name, dtype, shape, out, left, right, nullptr) == cudaSuccess); \
+    check_same(out, want, #name " " + what);                                                     \
   }
       LIMPID_COMPARE_OPS(V)
 #undef V
@@ -211,8 +218,10 @@ TEST_CASE("comparisons, selection, scaled addition and finiteness in every dtype
 }
 
 TEST_CASE("copies between all dtypes; numbers outside of the target; NaN and infinity") {
-  const std::vector<double> real{0, -0.0, 1, -1, 0.5, 2.5, 255, 300, -7.9, 65504, 1e5, 3e9, -1e19, 1e300, INFINITY, -INFINITY, NAN};
-  const std::vector<double> whole{0, 1, -1, 255, 256, 65535, -70000, 2147483647, -2147483648.0, 16777217, 4611686018427387905.0};
+  const std::vector<double> real{0,     -0.0, 1,   -1,    0.5,   2.5,      255,       300, -7.9,
+                                 65504, 1e5,  3e9, -1e19, 1e300, INFINITY, -INFINITY, NAN};
+  const std::vector<double> whole{
+      0, 1, -1, 255, 256, 65535, -70000, 2147483647, -2147483648.0, 16777217, 4611686018427387905.0};
   for (DType from : kAll) {
     const std::vector<double>& list = is_floating(from) ? real : whole;
     const auto n = static_cast<std::int64_t>(list.size());
@@ -251,6 +260,15 @@ TEST_CASE("copies between layouts, large enough for tiles; flips; fills") {
       }
     }
   });
+  {  // more tiles than blocks
+    const Shape shape{1100, 5, 2, 3};
+    const Tensor x = numbers("plain", shape, float32, -1, 1, 3);
+    Tensor want = numbers("last", shape, float32, 0, 0, 1);
+    cpu_kernels().copy(want, x);
+    DeviceTensor in(x), out(want, false);
+    CHECK(cu::copy(shape, float32, out, float32, in, nullptr) == cudaSuccess);
+    check_same(out, want, "many tiles");
+  }
   for (DType dtype : kAll) {
     const Shape shape{3, 4, 5};
     const Tensor x = numbers("reversed", shape, dtype, 0, 100, 4);

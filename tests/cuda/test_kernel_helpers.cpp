@@ -27,7 +27,8 @@ TEST_CASE("offsets of two strided operands: every element once, and both at the 
         for (int n = 0; n < 3; n++) {
           for (int h = 0; h < 5; h++) {
             for (int w = 0; w < 4; w++) {
-              want.emplace_back(n * last[0] + h * last[2] + w * last[3], n * (*other)[0] + h * (*other)[2] + w * (*other)[3]);
+              want.emplace_back(n * last[0] + h * last[2] + w * last[3],
+                                n * (*other)[0] + h * (*other)[2] + w * (*other)[3]);
             }
           }
         }

@@ -71,12 +71,14 @@ function(limpid_ptx_kernels name)
     foreach(source ${arg_SOURCES})
       get_filename_component(source ${source} ABSOLUTE)
       get_filename_component(stem ${source} NAME_WE)
-      set(ptx ${CMAKE_CURRENT_BINARY_DIR}/${name}.${stem}.sm_${arch}.ptx)
-      if(LIMPID_NVCC)
+      set(ptx ${CMAKE_CURRENT_BINARY_DIR}/${stem}.sm_${arch}.ptx)
+      get_property(known DIRECTORY PROPERTY limpid_ptx_${stem}_${arch})  # a source may belong to several tests
+      if(LIMPID_NVCC AND NOT known)
         add_custom_command(OUTPUT ${ptx}
           COMMAND ${LIMPID_NVCC} ${LIMPID_NVCC_FLAGS} -arch=compute_${arch} -ptx ${source} -o ${ptx} -MD -MF ${ptx}.d
           DEPENDS ${source} DEPFILE ${ptx}.d COMMENT "PTX for sm_${arch}: ${stem}.cu" VERBATIM)
       endif()
+      set_property(DIRECTORY PROPERTY limpid_ptx_${stem}_${arch} ${source})
       list(APPEND files ${ptx})
     endforeach()
     list(APPEND all ${files})

@@ -85,7 +85,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for arch in options.architectures.split(","):
             if options.ptx:
-                files = [f for f in options.ptx.split(":") if os.path.basename(f).split(".")[1] in stems]
+                files = [f for f in options.ptx.split(":") if os.path.basename(f).split(".")[0] in stems]
                 options.ptx = ""
             else:
                 files = []
