@@ -13,6 +13,8 @@ namespace limpid::cu {
 
 inline Input input(const Tensor& x) { return x.defined() ? Input{x.raw_data(), x.strides()} : Input{}; }
 inline Output output(Tensor& x) { return {x.raw_mutable_data(), x.strides()}; }
+inline const void* data_or_null(const Tensor& x) { return x.defined() ? x.raw_data() : nullptr; }
+inline void* data_or_null(Tensor& x) { return x.defined() ? x.raw_mutable_data() : nullptr; }
 
 // The tensor's device is current, and work goes to its current stream.
 class Queue {

@@ -1,22 +1,19 @@
 // The entries of the CUDA kernel table, called as limpid calls them: tensors on cuda:0 of the fake runtime, kernels on
 // its lazy streams, results against the CPU's.
-#include <functional>
 #include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
 
-#include <cudasim/fake_launch.h>
-#include <cudasim/orders.h>
 #include <limpid/cuda/entries.h>
 #include <limpid/cuda/kernel_table.h>
 #include <limpid/cuda/runtime.h>
 #include <tensor_test.h>
 
+#include "both_devices.h"
+
 using namespace limpid;
 using namespace tensor_test;
-
-namespace fake = limpid::cudasim::fake;
 
 namespace limpid::cu {
 // The entries that this test is about; the others stay null.
@@ -39,24 +36,6 @@ const Kernels* cuda_kernels() {
 }  // namespace limpid::cu
 
 namespace {
-
-constexpr Device kGpu{DeviceType::cuda, 0};
-
-// body(device) on the CPU and on the GPU, whose streams run in several interleavings: the same numbers.
-void same_on_both(const std::string& what, double tolerance, const std::function<std::vector<Tensor>(Device)>& body) {
-  std::vector<std::vector<double>> want;
-  for (const Tensor& t : body(kCpu)) want.push_back(values(t));
-  for (std::uint64_t seed : {1, 2}) {
-    fake::reset({.seed = seed});
-    const fake::LaunchScope launches;
-    const std::vector<Tensor> got = body(kGpu);
-    REQUIRE(got.size() == want.size());
-    for (std::size_t i = 0; i < got.size(); i++) {
-      check_close(values(raw::to_device(got[i], kCpu)), want[i], tolerance, tolerance, what + " " + std::to_string(i));
-    }
-    CHECK(cudasim::finding() == std::string());
-  }
-}
 
 Tensor on(Device device, const std::vector<double>& numbers, const Shape& shape, DType dtype = float32) {
   return raw::to_device(from(numbers, shape, dtype), device);
