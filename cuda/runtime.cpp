@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <limpid/cuda/error.h>
+#include <limpid/cuda/index_errors.h>
 #include <limpid/cuda/libraries.h>
 #include <limpid/tensor/tensor.h>
 
@@ -121,6 +122,7 @@ bool Stream::query() const {
 void Stream::synchronize() const {
   DeviceGuard guard(device);
   LIMPID_CUDA(cudaStreamSynchronize(handle));
+  report_index_errors(*this);
 }
 
 Stream default_stream(int device) {
@@ -160,6 +162,7 @@ void synchronize(int device) {
   check_device(device);
   DeviceGuard guard(device);
   LIMPID_CUDA(cudaDeviceSynchronize());
+  report_index_errors(device);
 }
 
 void record_stream(const Tensor& tensor, Stream stream) {

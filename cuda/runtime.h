@@ -12,7 +12,8 @@
 //   done.hold_up(cu::current_stream(0));    // what is queued from now on comes behind it
 //   cu::record_stream(y, cu::current_stream(0));
 //
-// DeviceError when there is no such device, CudaError when a call fails.
+// DeviceError when there is no such device, CudaError when a call fails. Whoever waits for a stream also gets the IndexError
+// of an indexing operation that ran there (index_errors.h).
 #pragma once
 
 #include <cstdint>

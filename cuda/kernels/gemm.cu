@@ -74,6 +74,7 @@ __global__ void integer_gemm_kernel(MatmulDesc d, T* c, const T* a, const T* b, 
     const T* right = b + batch * d.b_batch + column * d.b_col;
     std::uint64_t sum = bias ? static_cast<std::uint64_t>(bias[column]) : 0;
     if (accumulate) sum += static_cast<std::uint64_t>(c[i]);
+#pragma unroll 1  // rare, and nothing to win
     for (std::int64_t k = 0; k < d.k; k++) {
       sum += static_cast<std::uint64_t>(left[k * d.a_col]) * static_cast<std::uint64_t>(right[k * d.b_row]);
     }
