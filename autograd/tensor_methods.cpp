@@ -5,6 +5,7 @@
 #include <limpid/autograd/functions.h>
 #include <limpid/autograd/grad_mode.h>
 #include <limpid/autograd/meta.h>
+#include <limpid/autograd/record.h>
 #include <limpid/tensor/raw.h>
 
 namespace limpid {
@@ -77,7 +78,20 @@ Tensor Tensor::squeeze(std::int64_t d) const { return limpid::squeeze(*this, d);
 Tensor Tensor::unsqueeze(std::int64_t d) const { return limpid::unsqueeze(*this, d); }
 Tensor Tensor::contiguous(MemoryFormat format) const { return limpid::contiguous(*this, format); }
 Tensor Tensor::to(DType dtype) const { return limpid::cast(*this, dtype); }
-Tensor Tensor::to(Device device) const { return raw::to_device(*this, device); }
+namespace {
+struct MoveBack {
+  Device device;
+  Tensor operator()(const Tensor& g) const { return raw::to_device(g, device); }
+};
+}  // namespace
+Tensor Tensor::to(Device target, bool non_blocking) const {
+  if (device() == target) return *this;
+  OpScope scope(LIMPID_OP("to"));
+  Tensor y = raw::to_device(*this, target, non_blocking);
+  if (!is_floating(dtype())) return y;
+  return record_simple(LIMPID_OP("to"), *this, std::move(y), MoveBack{device()});
+}
+Tensor Tensor::pin_memory() const { return raw::pin_memory(raw::detach(*this)); }
 Tensor Tensor::sum() const { return limpid::sum(*this); }
 Tensor Tensor::sum(const std::vector<std::int64_t>& dims, bool keepdim) const { return limpid::sum(*this, dims, keepdim); }
 Tensor Tensor::mean() const { return limpid::mean(*this); }

@@ -9,6 +9,8 @@
 #include <ctime>
 #include <sstream>
 
+#include <limpid/tensor/backend.h>
+
 namespace limpid::cli {
 namespace {
 
@@ -42,6 +44,12 @@ extern "C" void on_stop_signal(int signal) {
 }
 
 }  // namespace
+
+const char* const kDeviceHelp = "cpu, cuda or cuda:N (the GPU number N); default: the first GPU that limpid can compute on, else cpu";
+
+std::string chosen_device(const CLI::Option& option, const std::string& given) {
+  return to_string(option.count() > 0 ? parse_device(given) : best_device());
+}
 
 std::vector<std::string> data_search_paths() {
   std::vector<std::string> paths;

@@ -46,6 +46,10 @@ CLI::Option* add_fuse(CLI::App& app, bool& fuse);
 void refuse_both(const CLI::Option* a, const CLI::Option* b, const char* why);
 void refuse_without(const CLI::Option* option, const CLI::Option* needed, const char* why);
 
+// --device of the commands that compute. Not given: the first GPU if this build can compute on it, else the CPU.
+extern const char* const kDeviceHelp;
+std::string chosen_device(const CLI::Option& option, const std::string& given);  // "cuda:0"; ArgumentError, DeviceError
+
 // $LIMPID_DATA (folders separated by ':'), then the system's share/datasets.
 std::vector<std::string> data_search_paths();
 

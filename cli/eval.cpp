@@ -24,6 +24,7 @@ namespace {
 struct EvalOptions {
   std::string checkpoint, model, memory_cap;
   train::TrainSettings settings;
+  const CLI::Option* device = nullptr;
   bool best = false, json = false, quiet = false;
 };
 
@@ -42,6 +43,7 @@ int run(EvalOptions& o) {
   }
   LIMPID_CHECK(!checkpoint.card.model.empty(), ArgumentError, o.checkpoint,
                " does not say which model it holds: give --model");
+  s.device = chosen_device(*o.device, s.device);
   train::check(s);
   if (s.threads > 0) cpu::set_num_threads(static_cast<int>(s.threads));
 
@@ -108,7 +110,7 @@ void add_eval(CLI::App& app, Action& action) {
   add_integer(*sub, "--limit", s.limit, "Use a seeded random subset of this many samples (0 = all)")->capture_default_str();
   add_integer(*sub, "--threads", s.threads, "Compute threads (0 = all cores)")->capture_default_str();
   add_integer(*sub, "--workers", s.workers, "Loader threads")->capture_default_str();
-  sub->add_option("--device", s.device, "cpu")->capture_default_str();
+  o->device = sub->add_option("--device", s.device, kDeviceHelp);
   sub->add_option("--memory-cap", o->memory_cap, "Limit of the memory for computing, e.g. 512MiB");
   sub->add_flag("--skip-broken", s.skip_broken, "folder: leave out images that cannot be read");
   sub->add_flag("--json", o->json, "Last line on stdout: one JSON object");

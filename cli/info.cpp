@@ -6,8 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include <limpid/base/format.h>
+#include <limpid/cuda/libraries.h>
+#include <limpid/cuda/runtime.h>
 #include <limpid/data/registry.h>
 #include <limpid/nn/models/models.h>
+#include <limpid/tensor/backend.h>
 #include <limpid/tensor/cpu/parallel.h>
 #include <limpid/train/machine.h>
 #include <limpid/version.h>
@@ -23,6 +26,59 @@ struct InfoOptions {
   bool json = false;
 };
 
+using Json = nlohmann::ordered_json;
+
+struct Gpus {
+  std::string text;
+  Json json = Json::array(), cuda;
+  bool incompatible = false;  // parts that do not fit together; a missing one is no error
+};
+
+// "libcudnn.so.9 9.19.0" or "wanted libcudnn.so.9, not found; without it: convolutions by limpid's own kernels"
+std::string library_text(const cu::LibraryReport& r) {
+  if (r.problem.empty()) return r.found + " (" + r.path + ")";
+  return "wanted " + r.wanted + ", " + r.problem + "; without it: " + r.without;
+}
+
+Gpus look_at_gpus() {
+  Gpus g;
+  const cu::Availability& a = cu::availability();
+  g.incompatible = a.incompatible;
+  const auto version = [](int v) { return v == 0 ? Json(nullptr) : Json(cu::version_text(v)); };
+  g.cuda = {{"driver", version(a.driver_version)},
+            {"runtime", version(a.runtime_version)},
+            {"problem", a.problem.empty() ? Json(nullptr) : Json(a.problem)},
+            {"incompatible", a.incompatible},
+            {"computes", computes({DeviceType::cuda, 0})},
+            {"libraries", Json::array()}};
+  if (a.devices == 0) {
+    g.text = "no CUDA device (" + a.problem + ")";
+  } else {
+    g.text = concat(a.devices, ", driver for CUDA ", cu::version_text(a.driver_version), ", runtime ",
+                    cu::version_text(a.runtime_version));
+    if (!computes({DeviceType::cuda, 0})) g.text += "; this build has no kernels for them: tensors can lie there, not be computed with";
+  }
+  for (int i = 0; i < cu::device_count(); i++) {
+    const cu::DeviceProperties& p = cu::device_properties(i);
+    g.text += concat("\n  cuda:", i, "      ", p.name, ", compute capability ", p.major, ".", p.minor, ", ", p.multiprocessors,
+                     " multiprocessors, ", format_bytes(p.total_bytes));
+    g.json.push_back({{"device", concat("cuda:", i)},
+                      {"name", p.name},
+                      {"capability", concat(p.major, ".", p.minor)},
+                      {"multiprocessors", p.multiprocessors},
+                      {"memory_bytes", p.total_bytes}});
+  }
+  for (const cu::LibraryReport& r : cu::library_reports()) {
+    g.cuda["libraries"].push_back({{"purpose", r.purpose},
+                                   {"wanted", r.wanted},
+                                   {"found", r.found.empty() ? Json(nullptr) : Json(r.found)},
+                                   {"problem", r.problem.empty() ? Json(nullptr) : Json(r.problem)},
+                                   {"without", r.without}});
+    if (a.devices > 0) g.text += "\n  " + r.purpose + std::string(r.purpose.size() < 17 ? 17 - r.purpose.size() : 1, ' ') + library_text(r);
+  }
+  return g;
+}
+
 int run(const InfoOptions& o) {
   const train::MachineInfo machine = train::machine_info();
   const std::string toolkit = LIMPID_CUDA_TOOLKIT_VERSION;
@@ -37,7 +93,9 @@ int run(const InfoOptions& o) {
   json["memory_bytes"] = machine.memory_bytes;
   json["threads"] = cpu::num_threads();
   json["cuda_toolkit"] = toolkit.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(toolkit);
-  json["gpus"] = nlohmann::ordered_json::array();
+  const Gpus gpus = look_at_gpus();
+  json["gpus"] = gpus.json;
+  json["cuda"] = gpus.cuda;
   json["models"] = nn::model_names();
   json["datasets"] = nlohmann::ordered_json::object();
   std::string found;
@@ -59,10 +117,10 @@ int run(const InfoOptions& o) {
   std::fprintf(to, "memory        %s\n", format_bytes(machine.memory_bytes).c_str());
   std::fprintf(to, "threads       %d\n", cpu::num_threads());
   std::fprintf(to, "cuda toolkit  %s\n", toolkit.empty() ? "not found when built" : toolkit.c_str());
-  std::fprintf(to, "gpus          none in this build\n");
+  std::fprintf(to, "gpus          %s\n", gpus.text.c_str());
   std::fprintf(to, "data sets\n%s", found.c_str());
   if (o.json) print_json(json);
-  return kOk;
+  return gpus.incompatible ? kFailedCheck : kOk;
 }
 
 }  // namespace

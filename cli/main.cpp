@@ -6,17 +6,20 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <iostream>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 
 #include <limpid/base/error.h>
+#include <limpid/cuda/error.h>
 #include <limpid/memory/oom.h>
 #include <limpid/version.h>
 
@@ -139,5 +142,8 @@ int main(int argc, char** argv) {
   // A file-size limit then shows as a failed write, as a full disk does; so does a pipe that nobody reads.
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
+  // For finding the kernel that fails: every launch waits (cuda/error.h).
+  const char* const sync = std::getenv("LIMPID_CUDA_SYNC");
+  limpid::cu::set_launch_sync(sync && *sync && std::string_view(sync) != "0");
   return finish(run(argc, argv));
 }

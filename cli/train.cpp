@@ -35,6 +35,7 @@ struct TrainOptions {
   CLI::Option* effective_batch = nullptr;
   CLI::Option* micro_batch = nullptr;
   CLI::Option* alloc_conf = nullptr;
+  CLI::Option* device = nullptr;
   std::string memory_cap, input, trace, retain, huge_pages, workspace_cap;
   bool resume = false, overwrite = false, json = false, quiet = false;
   // Options that set a member: in a resumed run, those given replace what the run was started with.
@@ -113,7 +114,7 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
   add("--threads", &TrainSettings::threads, "Compute threads (0 = all cores); the numbers do not depend on it")
       ->group("Machine");
   add("--workers", &TrainSettings::workers, "Loader threads; the numbers do not depend on it")->group("Machine");
-  add("--device", &TrainSettings::device, "cpu")->group("Machine");
+  o.device = add("--device", &TrainSettings::device, kDeviceHelp)->default_str("")->group("Machine");
   add("--on-oom", &TrainSettings::on_oom, "When the memory runs out in a step: stop, or retry it with smaller micro-batches")->group("Memory");
   keep(sub.add_option("--memory-cap", o.memory_cap, "Limit of the run's memory, data and loader (io) included, e.g. 2GiB"), &TrainSettings::memory_cap)
       ->group("Memory");
@@ -175,6 +176,7 @@ TrainSettings final_settings(TrainOptions& o) {
     o.settings.alloc_conf = memory::to_string(knobs);
   }
   if (!o.input.empty()) o.settings.input = parse_input(o.input);
+  o.settings.device = chosen_device(*o.device, o.settings.device);
   if (!o.resume) {
     train::check(o.settings);
     return o.settings;

@@ -13,6 +13,7 @@
 #include <limpid/base/error.h>
 #include <limpid/base/names.h>
 #include <limpid/memory/allocator.h>
+#include <limpid/tensor/backend.h>
 #include <limpid/tensor/creation.h>
 #include <limpid/tensor/raw.h>
 
@@ -32,11 +33,12 @@ Tensor tensor_on(const Ref<Storage>& storage, Shape sample_shape, std::int64_t r
   return Tensor(std::move(impl));
 }
 
-Ref<Storage> io_storage(std::int64_t rows, std::size_t row_bytes, const char* name, Device device) {
+Ref<Storage> io_storage(std::int64_t rows, std::size_t row_bytes, const char* name, Device device, bool pinned) {
   std::size_t bytes = 0;
   LIMPID_CHECK(!__builtin_mul_overflow(static_cast<std::size_t>(rows), row_bytes, &bytes) && bytes <= INT64_MAX,
                ArgumentError, "[loader] a batch of ", rows, " samples of ", row_bytes, " bytes overflows");
-  return Storage::create_in(io_allocator_for(device), bytes, device, memory::Role::io, intern(name));
+  memory::Allocator& pool = pinned && !device.is_dry() ? pinned_allocator() : io_allocator_for(device);
+  return Storage::create_in(pool, bytes, device, memory::Role::io, intern(name));
 }
 
 // The exception being handled, with `context` in front of its text and its type kept. What is not limpid's own becomes
@@ -100,8 +102,8 @@ struct DataLoader::Engine {
   }
 
   void allocate(Slot& slot, std::int64_t count) {
-    slot.x = io_storage(count, spec.input_bytes(), "loader.x", device);
-    slot.y = io_storage(count, spec.target_bytes(), "loader.y", device);
+    slot.x = io_storage(count, spec.input_bytes(), "loader.x", device, options.pin_memory);
+    slot.y = io_storage(count, spec.target_bytes(), "loader.y", device, options.pin_memory);
   }
 
   // ---- preparing samples (any thread)
@@ -228,6 +230,9 @@ struct DataLoader::Engine {
       } else if (slot.x->use_count() > 1 || slot.y->use_count() > 1) {
         allocate(slot, rows);  // the user still holds the batch that was here
         replaced++;
+      } else {
+        cuda_backend().wait_for_copies(*slot.x);
+        cuda_backend().wait_for_copies(*slot.y);
       }
       {
         std::lock_guard lock(mutex);
@@ -264,6 +269,10 @@ struct DataLoader::Engine {
     current.position = position++;
     if (options.collate) {
       std::tie(current.x, current.y) = std::exchange(slot.collated, {});
+      if (options.pin_memory && !device.is_dry()) {
+        current.x = raw::pin_memory(current.x);
+        if (current.y.defined()) current.y = raw::pin_memory(current.y);
+      }
     } else {
       current.x = tensor_on(slot.x, spec.input_shape, slot.count(), spec.input_dtype);
       current.y = tensor_on(slot.y, spec.target_shape, slot.count(), spec.target_dtype);

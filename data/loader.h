@@ -6,7 +6,8 @@
 //   for (const Batch& batch : loader) ...      // with batch.indices, batch.epoch, batch.position
 //
 // The batches live in a ring of buffers taken from the io pool at construction. All threads fill one batch together, in
-// ticket order. A batch stays valid as long as a tensor of it is held: its buffer is then replaced, and counted.
+// ticket order. A batch stays valid as long as a tensor of it is held: its buffer is then replaced, and counted. A pinned
+// batch may be let go while a copy still reads it: its buffer is filled again when the copy is done.
 // Not here: moving batches to another device.
 #pragma once
 
@@ -61,6 +62,7 @@ struct LoaderOptions {
   bool drop_last = false;
   int num_workers = 0;                          // 0 = the calling thread prepares each batch when asked for it
   int prefetch = 2;                             // batches prepared ahead (num_workers > 0)
+  bool pin_memory = false;                      // batches in page-locked memory, for copies to a GPU that do not wait
   std::uint64_t seed = 0;                       // order and augmentation
   TransformPtr transform = {};                  // float32 [C,H,W] inputs
   std::shared_ptr<const Sampler> sampler = {};  // an order of the user's; excludes shuffle

@@ -184,6 +184,7 @@ void Allocator::out_of_memory(std::size_t bytes, Role role, NameId name, StreamI
   info.pending = rows.pending_free;
   MemoryInfo memory = device_->mem_info();
   info.device_free = memory.free;
+  info.processes = device_->processes();
   info.capacity = memory.total;
   info.limit = limit_;
   info.role = role;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace limpid::memory {
 
@@ -15,6 +16,13 @@ using EventId = std::uint64_t;
 struct MemoryInfo {
   std::uint64_t free = 0;   // bytes that reserve() could still hand out
   std::uint64_t total = 0;  // capacity
+};
+
+// A program that holds memory of a device.
+struct DeviceProcess {
+  std::int64_t pid = 0;
+  std::string name;         // of its executable; "" when it cannot be read
+  std::uint64_t bytes = 0;
 };
 
 class MemoryDevice {
@@ -28,8 +36,12 @@ class MemoryDevice {
   virtual MemoryInfo mem_info() const = 0;
   // Capacity in bytes, 0 = what the device has. ArgumentError when more than that is handed out already.
   virtual void set_capacity(std::uint64_t bytes) = 0;
+  // Host memory that devices read and write by themselves, so that copies need not wait.
+  virtual bool is_page_locked() const { return false; }
+  // Who holds the device's memory at this moment, this program included, largest first; empty when nobody can say.
+  virtual std::vector<DeviceProcess> processes() const { return {}; }
 
-  // A segment of at least `bytes`, aligned to 2 MiB; nullptr when the device is out of memory. Any other failure of any
+  // A segment of at least `bytes`, aligned to 512; nullptr when the device is out of memory. Any other failure of any
   // call here throws DeviceError and leaves the device as it was.
   virtual void* reserve(std::size_t bytes) = 0;
   virtual void release(void* segment, std::size_t bytes) = 0;

@@ -29,6 +29,15 @@ std::string where(const OutOfMemoryInfo& info) {
   return out + " (" + in + ")";
 }
 
+// "train (pid 17) 3.00 GiB, python3 (pid 4711) 1.00 GiB"
+std::string programs(const OutOfMemoryInfo& info) {
+  std::string out;
+  for (const DeviceProcess& p : info.processes) {
+    out += (out.empty() ? "" : ", ") + or_unnamed(p.name) + " (pid " + std::to_string(p.pid) + ") " + format_bytes(p.bytes);
+  }
+  return out;
+}
+
 Json optional_json(const std::optional<std::uint64_t>& value) { return value ? Json(*value) : Json(nullptr); }
 
 }  // namespace
@@ -71,6 +80,7 @@ std::string to_string(const OutOfMemoryInfo& info) {
            format_bytes(h.bytes) + " in " + blocks(h.count);
   }
   if (!info.holders.empty()) out += ".";
+  if (!info.processes.empty()) out += " Programs on " + info.device + ": " + programs(info) + ".";
   return out;
 }
 
@@ -104,6 +114,7 @@ std::string report(const OutOfMemoryInfo& info) {
     }
     line("input", text);
   }
+  if (!info.processes.empty()) line("programs", programs(info));
   if (info.pins.blocks.empty()) {
     line("in the way", info.requested > info.capacity
                            ? "nothing: the request alone is larger than the device"
@@ -152,6 +163,9 @@ std::string to_json(const OutOfMemoryInfo& info) {
   json["capacity"] = info.capacity;
   json["limit"] = optional_json(info.limit);
   json["held_by_others"] = info.held_by_others;
+  json["processes"] = Json::array();
+  for (const DeviceProcess& p : info.processes)
+    json["processes"].push_back({{"pid", p.pid}, {"name", p.name}, {"bytes", p.bytes}});
   json["largest_free"] = info.largest_free;
   json["earlier_request"] = optional_json(info.earlier_request);
   json["input"] = optional_json(info.input);

@@ -9,6 +9,7 @@
 
 #include <limpid/base/error.h>
 #include <limpid/base/scope.h>
+#include <limpid/memory/device.h>
 #include <limpid/memory/role.h>
 
 namespace limpid::memory {
@@ -79,6 +80,7 @@ struct OutOfMemoryInfo {
   std::string reason;               // the cause as a sentence with its numbers
   std::uint64_t device_asked = 0;   // bytes of the last call of the device that got nothing; 0: it was not asked
   std::uint64_t held_by_others = 0;  // of the capacity, by other owners
+  std::vector<DeviceProcess> processes;  // who held the device's memory, where that is known
   PinSet pins;
   // The largest request of the same operation, layer, phase and role in an earlier step, if the trace still knows one.
   std::optional<std::uint64_t> earlier_request;

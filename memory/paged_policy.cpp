@@ -53,6 +53,15 @@ Block* PagedPolicy::new_range(PoolKind kind, StreamId stream, std::size_t bytes)
   return nullptr;
 }
 
+// A range whose release failed is bare: nothing is mapped in it, and no request would use it again. Now it may go.
+void PagedPolicy::release_free() {
+  NativePolicy::release_free();
+  for (std::size_t i = segments_.size(); i-- > 0;) {  // the last one takes the place of one that goes
+    Block* first = segments_[i]->first;
+    if (first->state == BlockState::unmapped && !first->next) release_range(first);
+  }
+}
+
 // Unmaps up to `bytes` of whole free pages: of this stream and pool, largest block first, then of all others.
 void PagedPolicy::unmap_free_pages(PoolKind kind, StreamId stream, std::size_t bytes) {
   std::vector<Block*> blocks;

@@ -33,6 +33,7 @@ class PagedPolicy final : public NativePolicy {
  protected:
   Block* take_new(PoolKind kind, StreamId stream, std::size_t rounded) override;
   bool should_split(const Block& block, std::size_t rounded) const override;
+  void release_free() override;
 
  private:
   Block* new_range(PoolKind kind, StreamId stream, std::size_t bytes);

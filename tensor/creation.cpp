@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include <limpid/tensor/backend.h>
 #include <limpid/tensor/raw.h>
 
 namespace limpid {
@@ -52,8 +53,10 @@ void check_floating(const char* op, DType dtype) {
 
 const Kernels& kernels_for(Device device) {
   if (device.is_dry()) return dry_kernels();
-  LIMPID_CHECK(device.type == DeviceType::cpu, DeviceError, "[kernels] device ", device, " is not in this build; it has cpu");
-  return cpu_kernels();
+  if (device.type == DeviceType::cpu) return cpu_kernels();
+  const Kernels* kernels = backend_of(device).kernels();
+  LIMPID_CHECK(kernels, DeviceError, "[kernels] this build cannot compute on ", device, ": it has kernels for cpu only");
+  return *kernels;
 }
 
 Tensor full(const Shape& shape, const Scalar& value, const TensorOptions& options) {

@@ -10,6 +10,7 @@
 #include <span>
 
 #include <limpid/tensor/functors.h>
+#include <limpid/tensor/kernel_entries.h>
 #include <limpid/tensor/tensor.h>
 
 namespace limpid {
@@ -194,7 +195,13 @@ struct Kernels {
                      std::int64_t interval);
 };
 
-// The table of a device. DeviceError when this build has none.
+// Every entry is in the list of kernel_entries.h, in this order.
+#define LIMPID_COUNT_ENTRY(name) +1
+static_assert(sizeof(Kernels) == (1 LIMPID_KERNEL_ENTRIES(LIMPID_COUNT_ENTRY, LIMPID_COUNT_ENTRY)) * sizeof(void*),
+              "struct Kernels and LIMPID_KERNEL_ENTRIES (tensor/kernel_entries.h) differ");
+#undef LIMPID_COUNT_ENTRY
+
+// The table of a device. DeviceError when there is none: says why.
 const Kernels& kernels_for(Device device);
 const Kernels& cpu_kernels();
 // The plan functions of the CPU with run entries that compute nothing (tensor/dry.h).

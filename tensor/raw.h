@@ -49,7 +49,10 @@ bool is_overwritten_by(const Tensor& x, const Tensor& out);
 Tensor contiguous(const Tensor& x, MemoryFormat format = MemoryFormat::contiguous);
 Tensor clone(const Tensor& x);
 Tensor cast(const Tensor& x, DType dtype);
-Tensor to_device(const Tensor& x, Device device);
+// Between the CPU and a GPU it returns when the bytes are there, unless `non_blocking` and the CPU's side is pinned: the
+// result is pinned then too, and is to be read after the stream got there.
+Tensor to_device(const Tensor& x, Device device, bool non_blocking = false);
+Tensor pin_memory(const Tensor& x);  // x itself when it is pinned; else a copy. DeviceError without a GPU
 void copy(Tensor& out, const Tensor& x);  // broadcasts x, casts; x may share memory with out
 void fill(Tensor& out, const Scalar& value);  // ArgumentError when the dtype cannot hold the value
 Tensor flip(const Tensor& x, const std::vector<std::int64_t>& dims);

@@ -1,4 +1,5 @@
 // Copies: casts, changes of layout, joining and padding.
+#include <limpid/tensor/backend.h>
 #include <limpid/tensor/dry.h>
 #include <limpid/tensor/raw.h>
 
@@ -31,15 +32,45 @@ Tensor cast(const Tensor& x, DType dtype) {
   return out;
 }
 
-Tensor to_device(const Tensor& x, Device device) {
+namespace {
+
+// As empty_like(), in the pinned pool.
+Tensor empty_pinned(const Tensor& x) {
+  auto impl = make_ref<TensorImpl>();
+  impl->storage = Storage::create_in(pinned_allocator(), x.nbytes(), kCpu, op_role());
+  impl->shape = x.shape();
+  impl->strides = x.is_dense() ? x.strides() : strides_for(x.shape());
+  impl->numel = x.numel();
+  impl->dtype = x.dtype();
+  return Tensor(std::move(impl));
+}
+
+}  // namespace
+
+Tensor pin_memory(const Tensor& x) {
+  LIMPID_CHECK(x.device() == kCpu, DeviceError, "[pin_memory] pinned memory is the CPU's, got ", x);
+  if (x.storage()->is_pinned()) return x;
+  Tensor out = empty_pinned(x);
+  kernels_for(kCpu).copy(out, x);
+  return out;
+}
+
+Tensor to_device(const Tensor& x, Device device, bool non_blocking) {
   if (x.device() == device) return x;
-  kernels_for(device);  // says which device is missing
   if (device.is_dry() || x.device().is_dry()) {  // only the allocation moves
     Tensor out = empty(x.shape(), x.dtype(), device, x.suggested_format());
     if (!device.is_dry()) fill(out, dry::placeholder_for("to", x));
     return out;
   }
-  LIMPID_THROW(DeviceError, "[to] cannot copy ", x, " to ", device, " in this build");
+  const Backend& backend = backend_of(device == kCpu ? x.device() : device);
+  const Tensor source = x.is_dense() ? x : contiguous(x);
+  Tensor out = device == kCpu && non_blocking ? empty_pinned(source) : [&] {
+    Tensor plain = empty(source.shape(), source.dtype(), device);
+    plain.impl()->strides = source.strides();
+    return plain;
+  }();
+  if (source.numel() > 0) backend.copy(out, source, non_blocking);
+  return out;
 }
 
 void copy(Tensor& out, const Tensor& x) {

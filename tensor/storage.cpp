@@ -2,6 +2,7 @@
 
 #include <limpid/base/error.h>
 #include <limpid/memory/allocator.h>
+#include <limpid/tensor/backend.h>
 #include <limpid/tensor/dry.h>
 
 namespace limpid {
@@ -22,9 +23,11 @@ PoolScope::~PoolScope() {
 
 memory::Allocator& allocator_for(Device device) {
   if (device.is_dry()) return dry::pool();
-  LIMPID_CHECK(device.type == DeviceType::cpu, DeviceError, "[allocate] device ", device, " is not in this build; it has cpu");
-  return memory::host_allocator();
+  if (device.type == DeviceType::cpu) return memory::host_allocator();
+  return backend_of(device).allocator(device.index);
 }
+
+memory::Allocator& pinned_allocator() { return cuda_backend().pinned_allocator(); }
 
 memory::Allocator& io_allocator_for(Device device) { return device.is_dry() ? dry::io_pool() : memory::io_allocator(); }
 
@@ -38,7 +41,9 @@ Ref<Storage> Storage::create_in(memory::Allocator& pool, std::size_t bytes, Devi
   storage->bytes_ = bytes;
   storage->device_ = device;
   storage->pool_ = &pool;
-  storage->block_ = pool.allocate(bytes, role, name);
+  const memory::StreamId stream =
+      device.type == DeviceType::cuda ? backend_of(device).current_stream(device.index) : memory::StreamId{0};
+  storage->block_ = pool.allocate(bytes, role, name, stream);
   storage->data_ = storage->block_ ? storage->block_->ptr : nullptr;
   return storage;
 }
@@ -84,6 +89,12 @@ void Storage::set_name(NameId name) {
 }
 
 NameId Storage::name() const { return block_ ? block_->name : 0; }
+
+bool Storage::is_pinned() const { return block_ && pool_->device().is_page_locked(); }
+
+void Storage::record_stream(memory::StreamId stream) {
+  if (block_) pool_->record_stream(block_, stream);
+}
 
 void Storage::add_saved() {
   if (saved_++ > 0 || !block_) return;

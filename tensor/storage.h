@@ -10,6 +10,7 @@
 #include <limpid/base/macros.h>
 #include <limpid/base/names.h>
 #include <limpid/base/ref.h>
+#include <limpid/memory/device.h>
 #include <limpid/memory/role.h>
 #include <limpid/tensor/device.h>
 
@@ -24,6 +25,10 @@ class Allocator;
 memory::Allocator& allocator_for(Device device);
 // The pool of the data set and the loader on the host of that device: a dry device has one of its own.
 memory::Allocator& io_allocator_for(Device device);
+
+// Page-locked host memory, for tensors on the CPU that are copied to and from a GPU without waiting. DeviceError without
+// a GPU.
+memory::Allocator& pinned_allocator();
 
 // While it lives, storages that this thread creates on its default device (the CPU, or dry:cpu in a dry run) come from
 // `pool`. A loader's threads use it, so that whatever a user's data set creates stays out of the training pool.
@@ -41,7 +46,7 @@ class PoolScope {
 
 class Storage final : public RefCounted {
  public:
-  // `bytes` uninitialised bytes; OutOfMemoryError. 0 bytes: data() is null.
+  // `bytes` uninitialised bytes, on a GPU in order with the current stream; OutOfMemoryError. 0 bytes: data() is null.
   static Ref<Storage> create(std::size_t bytes, Device device, memory::Role role, NameId name = 0);
   // The same from a given pool, e.g. the loader's.
   static Ref<Storage> create_in(memory::Allocator& pool, std::size_t bytes, Device device, memory::Role role,
@@ -66,6 +71,10 @@ class Storage final : public RefCounted {
   NameId name() const;
   // The allocator's record; null for no bytes and for memory of an outside owner.
   const memory::Block* block() const { return block_; }
+  // True for memory of pinned_allocator().
+  bool is_pinned() const;
+  // Also `stream` uses the bytes: once let go, they are not reused before that stream has got there.
+  void record_stream(memory::StreamId stream);
   // A tensor kept for backward counts as role `saved` for as long as at least one node keeps it; parameters, batches
   // and external memory stay what they are.
   void add_saved();

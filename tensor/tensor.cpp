@@ -46,6 +46,7 @@ MemoryFormat Tensor::suggested_format() const {
 double Tensor::item() const {
   LIMPID_CHECK(numel() == 1, ShapeError, "[item] expects a tensor of one element, got ", *this);
   if (device().is_dry()) return dry::placeholder_for("item", *this);
+  if (device() != kCpu) return raw::to_device(raw::detach(*this), kCpu).item();
   return visit_dtype(dtype(), [&]<class T>() { return static_cast<double>(*static_cast<const T*>(raw_data())); });
 }
 
@@ -55,12 +56,15 @@ std::int64_t Tensor::item_int() const {
     LIMPID_CHECK(std::fabs(item()) < 9.2e18, ArgumentError, "[item_int] ", item(), " is not a 64-bit integer (", *this, ")");
     return static_cast<std::int64_t>(item());
   }
+  if (device() != kCpu) return raw::to_device(raw::detach(*this), kCpu).item_int();
   return visit_dtype(dtype(), [&]<class T>() { return static_cast<std::int64_t>(*static_cast<const T*>(raw_data())); });
 }
 
 template <class T>
 std::vector<T> Tensor::to_vector() const {
-  Tensor plain = raw::contiguous(raw::detach(*this));
+  Tensor plain = raw::detach(*this);
+  if (!device().is_dry()) plain = raw::to_device(plain, kCpu);
+  plain = raw::contiguous(plain);
   std::vector<T> out(static_cast<std::size_t>(numel()));
   if (device().is_dry()) {
     std::fill(out.begin(), out.end(), static_cast<T>(dry::placeholder_for("to_vector", *this)));

@@ -53,6 +53,9 @@ class Tensor {
   std::size_t nbytes() const { return static_cast<std::size_t>(impl()->numel) * size_of(impl()->dtype); }
   DType dtype() const { return impl()->dtype; }
   Device device() const { return impl()->storage->device(); }
+  // In page-locked host memory (pin_memory()): copies to and from a GPU need not wait.
+  bool is_pinned() const { return impl()->storage->is_pinned(); }
+  Tensor pin_memory() const;  // itself when it is pinned, else a copy without history; DeviceError without a GPU
   bool is_contiguous(MemoryFormat format = MemoryFormat::contiguous) const;
   // True when the strides cover a dense block in some order of dims (a plain or channels_last tensor, or a permutation).
   bool is_dense() const;
@@ -132,7 +135,10 @@ class Tensor {
   Tensor contiguous(MemoryFormat format = MemoryFormat::contiguous) const;
   Tensor clone() const;
   Tensor to(DType dtype) const;
-  Tensor to(Device device) const;
+  // The same values on another device. It waits until they are there, unless `non_blocking` and the CPU's side is pinned:
+  // then work of the current stream comes behind the copy, and reading a result on the CPU is for a synchronised stream.
+  // DeviceError when the device is not there.
+  Tensor to(Device device, bool non_blocking = false) const;
   Tensor sum() const;
   Tensor sum(const std::vector<std::int64_t>& dims, bool keepdim = false) const;
   Tensor mean() const;

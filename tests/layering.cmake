@@ -1,10 +1,11 @@
 # Fails when a file includes a header of a room above its own, when a public header shows a third-party one, and when
 # maths is called without std:: (after <cmath>, `exp` of a float is the double one). Run: cmake -DSOURCE_DIR=. -P tests/layering.cmake
 cmake_minimum_required(VERSION 3.25)
-set(rooms base memory tensor autograd nn optim data train)
+set(rooms base memory tensor cuda autograd nn optim data train)
 set(allowed_base base)
 set(allowed_memory base memory)
 set(allowed_tensor base memory tensor)
+set(allowed_cuda base memory tensor cuda)
 set(allowed_autograd base memory tensor autograd)
 set(allowed_nn base memory tensor autograd nn)
 set(allowed_optim base memory tensor autograd optim)

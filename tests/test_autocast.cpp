@@ -45,6 +45,9 @@ TEST_CASE("every operation gives the dtype that PyTorch's CUDA autocast gives") 
   REQUIRE(expected.size() > 60);
   std::set<std::string> ruled;
   for (const AutocastEntry& entry : autocast_table()) ruled.emplace(entry.op);
+  // PyTorch has no such operations. Their parts after the first keep the dtype that it gives.
+  expected["linear_relu"] = expected["linear"];
+  expected["conv2d_relu"] = expected["conv2d"];
   int checks = 0;
   for (DType low : {float16, bfloat16}) {
     const std::map<std::string, std::pair<DType, DType>> cases{

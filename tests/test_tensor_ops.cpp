@@ -587,5 +587,5 @@ TEST_CASE("errors name the op and both values") {
   says(message_of<ShapeError>([&] { raw::linear(f, raw::zeros({5, 3}, float32, kCpu), raw::zeros({4}, float32, kCpu)); }),
        "[linear] bias must be [5], got [4]");
   says(message_of<DTypeError>([&] { raw::linear(f, raw::zeros({5, 3}, float64, kCpu), Tensor()); }), "[linear] input and weight");
-  says(message_of<DeviceError>([&] { kernels_for(Device{DeviceType::cuda, 1}); }), "device cuda:1 is not in this build");
+  says(message_of<DeviceError>([&] { kernels_for(Device{DeviceType::cuda, 1}); }), "cuda:1");
 }

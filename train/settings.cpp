@@ -14,6 +14,7 @@
 #include <limpid/optim/lars.h>
 #include <limpid/optim/rmsprop.h>
 #include <limpid/optim/sgd.h>
+#include <limpid/tensor/kernels.h>
 #include <limpid/train/batch_norm_modes.h>
 #include <limpid/train/scaling_policy.h>
 #include <limpid/train/state_json_private.h>
@@ -146,7 +147,9 @@ void check(const TrainSettings& s) {
                "[train] always-adapt belongs to lamb and lars, the optimizer is ", s.optimizer);
   LIMPID_CHECK(one_of(s.amp, {"fp32", "bf16", "fp16"}), ArgumentError, "[train] amp is one of fp32, bf16, fp16; got ",
                s.amp);
-  LIMPID_CHECK(s.device == "cpu", ArgumentError, "[train] this build computes on the device cpu, got ", s.device);
+  const Device device = parse_device(s.device);
+  LIMPID_CHECK(!device.is_dry(), ArgumentError, "[train] nothing is computed on ", s.device, ": limpid plan makes dry runs");
+  kernels_for(device);  // says what is missing
   memory::policy_named(s.policy);
   const memory::AllocatorSettings knobs = memory::parse_allocator_settings(s.alloc_conf);
   LIMPID_CHECK(s.reserve_plan.empty() || knobs.retain == memory::AllocatorSettings::kRetainAll, ArgumentError,

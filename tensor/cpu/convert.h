@@ -9,9 +9,6 @@
 
 namespace limpid::cpu {
 
-template <class T>
-inline constexpr bool kIsNarrow = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
-
 inline constexpr bool is_narrow(DType dtype) { return dtype == DType::float16 || dtype == DType::bfloat16; }
 
 // Parts of a workspace start at multiples of 64 bytes.

@@ -8,32 +8,14 @@
 namespace limpid::cpu {
 namespace {
 
-// Conversion as PyTorch does it: any number to bool is "not zero"; floats to integers go through i64.
 template <class To, class From>
 To convert(From value) {
   if constexpr (std::is_same_v<To, From>) {
     return value;
+  } else if constexpr (kIsNarrow<To>) {
+    return To(static_cast<float>(static_cast<compute_t<From>>(value)));
   } else {
-    using C = compute_t<From>;
-    C number = static_cast<C>(value);
-    if constexpr (std::is_same_v<To, bool>) {
-      return number != C(0);
-    } else if constexpr (std::is_floating_point_v<C> && std::is_integral_v<To>) {
-      // Outside of i64 the C++ conversion is undefined: saturate, NaN gives 0.
-      std::int64_t whole = 0;
-      if (number >= C(9.2233720368547758e18)) {
-        whole = INT64_MAX;
-      } else if (number <= C(-9.2233720368547758e18)) {
-        whole = INT64_MIN;
-      } else if (number == number) {
-        whole = static_cast<std::int64_t>(number);
-      }
-      return static_cast<To>(whole);
-    } else if constexpr (std::is_same_v<To, Half> || std::is_same_v<To, BFloat16>) {
-      return To(static_cast<float>(number));
-    } else {
-      return static_cast<To>(number);
-    }
+    return kernel::convert_number<To>(static_cast<compute_t<From>>(value));
   }
 }
 

@@ -1,10 +1,8 @@
 // Counter-based random numbers: every element is a function of key and position alone, so layout and threads do not
 // matter. Positions count elements in logical (row-major) order.
-#include <cmath>
-
 #include <limpid/tensor/cpu/kernels_cpu.h>
 #include <limpid/tensor/cpu/loop.h>
-#include <limpid/tensor/random.h>
+#include <limpid/tensor/random_values.h>
 
 namespace limpid::cpu {
 namespace {
@@ -36,27 +34,6 @@ class LogicalWalk {
   Shape at_;
   std::int64_t offset_ = 0;
 };
-
-// [0, 1) in T. 16-bit types keep only the bits that they can hold, since rounding could give 1.
-template <class T>
-T uniform_value(std::uint32_t bits) {
-  constexpr bool kNarrow = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
-  if constexpr (kNarrow) {
-    constexpr int kKept = std::is_same_v<T, Half> ? 11 : 8;
-    return T(static_cast<float>(bits >> (32 - kKept)) / static_cast<float>(1 << kKept));
-  } else {
-    return static_cast<T>(uniform_from_bits(bits));
-  }
-}
-
-// Box-Muller in double: u1 in (0, 1], so the logarithm is finite.
-void normal_pair(std::uint32_t a, std::uint32_t b, double& z0, double& z1) {
-  constexpr double kTwoPi = 6.283185307179586476925;
-  double u1 = (static_cast<double>(a) + 1.0) * 0x1p-32, u2 = static_cast<double>(b) * 0x1p-32;
-  double radius = std::sqrt(-2.0 * std::log(u1));
-  z0 = radius * std::cos(kTwoPi * u2);
-  z1 = radius * std::sin(kTwoPi * u2);
-}
 
 template <class T>
 T from_double(double value) {
@@ -91,7 +68,7 @@ void fill_blocks(Tensor& out, std::uint64_t key, std::uint64_t first, Make make)
 void uniform(Tensor& out, std::uint64_t key, std::uint64_t first) {
   visit_floating(out.dtype(), "rand", [&]<class T>() {
     fill_blocks<T>(out, key, first, [](const Philox4& p, T* values) {
-      for (int lane = 0; lane < 4; lane++) values[lane] = uniform_value<T>(p.v[lane]);
+      for (int lane = 0; lane < 4; lane++) values[lane] = kernel::uniform_value<T>(p.v[lane]);
     });
   });
 }
@@ -100,8 +77,8 @@ void normal(Tensor& out, std::uint64_t key, std::uint64_t first) {
   visit_floating(out.dtype(), "randn", [&]<class T>() {
     fill_blocks<T>(out, key, first, [](const Philox4& p, T* values) {
       double z[4];
-      normal_pair(p.v[0], p.v[1], z[0], z[1]);
-      normal_pair(p.v[2], p.v[3], z[2], z[3]);
+      kernel::normal_pair(p.v[0], p.v[1], z[0], z[1]);
+      kernel::normal_pair(p.v[2], p.v[3], z[2], z[3]);
       for (int lane = 0; lane < 4; lane++) values[lane] = from_double<T>(z[lane]);
     });
   });

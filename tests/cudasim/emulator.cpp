@@ -10,6 +10,7 @@
 #include <cudasim/checker.h>
 #include <cudasim/device_calls.h>
 #include <cudasim/memory_map.h>
+#include <cudasim/ptx.h>
 #include <cudasim/symbols.h>
 
 namespace limpid::cudasim {
@@ -80,20 +81,13 @@ void clear_finding() { kept_finding().clear(); }
 void set_finding(const std::string& text) {
   if (kept_finding().empty()) kept_finding() = text;
 }
-BodySource& body_source() {
-  static BodySource source;
-  return source;
-}
-
 cudaError_t launch_kernel(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream, Kernel kernel) {
   const std::uint64_t threads = std::uint64_t(block.x) * block.y * block.z;
   const bool grid_fits = grid.x > 0 && grid.y > 0 && grid.z > 0 && grid.x <= 0x7fffffffu && grid.y <= 65535 && grid.z <= 65535;
   const bool block_fits = threads > 0 && block.x <= 1024 && block.y <= 1024 && block.z <= 64 && threads <= 1024;
   if (!grid_fits || !block_fits) return cudaErrorInvalidConfiguration;
   if (shared_bytes > config().max_shared) return cudaErrorInvalidValue;
-  if (body_source()) {
-    if (auto body = body_source()(kernel)) kernel.body = std::move(body);
-  }
+  if (auto body = ptx_body(kernel)) kernel.body = std::move(body);
   Launch launch{demangled(symbol_at(kernel.function)), grid, block, shared_bytes, stream, {}};
   launch.run = [grid, block, shared_bytes, kernel = std::move(kernel)] { return run_grid(grid, block, shared_bytes, kernel); };
   return launch_hook()(std::move(launch));

@@ -64,9 +64,4 @@ struct Kernel {
 // cudaErrorInvalidValue for too much shared memory. Everything else goes to launch_hook().
 cudaError_t launch_kernel(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream, Kernel kernel);
 
-// Source of a kernel's code other than the C++ that g++ compiled: returns the body to run, or null to use the C++.
-// Set by ptx.h.
-using BodySource = std::function<std::function<void()>(const Kernel&)>;
-BodySource& body_source();
-
 }  // namespace limpid::cudasim

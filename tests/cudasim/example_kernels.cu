@@ -212,6 +212,37 @@ __global__ void integer_mix_kernel(const std::int32_t* a, const std::int32_t* b,
   r = r < 0 ? ~r : (r > (std::int64_t(1) << 40) ? r - (r >> 5) : r);
   out[i] = r + min(x, y) - max(ux, uy);
 }
+
+template <class T>
+__global__ void math_mix_kernel(const T* x, const T* y, T* out, int n) {
+  const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i >= n) return;
+  const T a = x[i], b = y[i], positive = std::fabs(a);
+  T* row = out + i * kMathResults;
+  row[0] = std::sin(a);
+  row[1] = std::cos(a);
+  row[2] = std::exp(b);
+  row[3] = std::log(positive);
+  row[4] = std::pow(positive, b);
+  row[5] = std::tanh(b);
+  row[6] = std::erf(b);
+  row[7] = std::sqrt(positive);
+  row[8] = a / b;
+  row[9] = std::nearbyint(a);
+}
+
+__global__ void strided_copy_kernel(Strided from, const float* x, float* y, std::int64_t n) {
+  const std::int64_t i = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  float table[16];
+  for (int k = 0; k < 16; k++) table[k] = float(k * k);
+  std::int64_t rest = i, offset = 0;
+  for (int d = from.dims - 1; d >= 0; d--) {
+    offset += rest % from.shape[d] * from.stride[d];
+    rest /= from.shape[d];
+  }
+  y[i] = x[offset] + table[i % 16];
+}
 }  // namespace
 
 template <class T>
@@ -256,6 +287,15 @@ cudaError_t packed_axpy(float a, const BFloat16* x, BFloat16* y, std::int64_t n,
 }
 cudaError_t integer_mix(const std::int32_t* a, const std::int32_t* b, std::int64_t* out, int n, cudaStream_t stream) {
   return cu::launch(integer_mix_kernel, unsigned(n + 63) / 64, 64, 0, stream, a, b, out, n);
+}
+template <class T>
+cudaError_t math_mix(const T* x, const T* y, T* out, int n, cudaStream_t stream) {
+  return cu::launch(math_mix_kernel<T>, unsigned(n + 63) / 64, 64, 0, stream, x, y, out, n);
+}
+template cudaError_t math_mix(const float*, const float*, float*, int, cudaStream_t);
+template cudaError_t math_mix(const double*, const double*, double*, int, cudaStream_t);
+cudaError_t strided_copy(Strided from, const float* x, float* y, std::int64_t n, cudaStream_t stream) {
+  return cu::launch(strided_copy_kernel, unsigned(n + 63) / 64, 64, 0, stream, from, x, y, n);
 }
 
 }  // namespace limpid::cudasim

@@ -32,5 +32,16 @@ cudaError_t packed_axpy(float a, const Half* x, Half* y, std::int64_t n, cudaStr
 cudaError_t packed_axpy(float a, const BFloat16* x, BFloat16* y, std::int64_t n, cudaStream_t stream);
 // One of many integer and conversion operations an element, for the interpreter: out[i] = mixture of a[i], b[i].
 cudaError_t integer_mix(const std::int32_t* a, const std::int32_t* b, std::int64_t* out, int n, cudaStream_t stream);
+// The device's own mathematics, 10 results an element: out[10 i ...] = sin, cos, exp, log, pow(|x|, y), tanh, erf, sqrt, x / y,
+// the integer nearest to x. T: float, double.
+constexpr int kMathResults = 10;
+template <class T>
+cudaError_t math_mix(const T* x, const T* y, T* out, int n, cudaStream_t stream);
+// out[i] = shape and strides by index at run time, and a table that does not fit registers: y[i] = x[offset of i] + table[i % 16].
+struct Strided {
+  std::int64_t shape[4], stride[4];
+  int dims;
+};
+cudaError_t strided_copy(Strided from, const float* x, float* y, std::int64_t n, cudaStream_t stream);
 
 }  // namespace limpid::cudasim

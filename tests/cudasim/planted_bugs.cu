@@ -24,6 +24,8 @@ __global__ void shared_past_the_end(float* x) {
 __global__ void static_shared_past_the_end(float* x) {
   LIMPID_SHARED_ARRAY(float, s, 32);
   s[threadIdx.x] = x[threadIdx.x];  // bug: static_shared_past_the_end
+  __syncthreads();
+  x[threadIdx.x] = s[threadIdx.x / 2];
 }
 __global__ void misaligned(const float* x, float* y) {
   const auto v = cu::load_vector<4>(x + 1 + 4 * threadIdx.x);  // bug: misaligned
@@ -149,8 +151,10 @@ __global__ void deadlock(float* x) {
   x[threadIdx.x] += 1.0f;
 }
 __global__ void too_much_shared(float* x) {
-  LIMPID_SHARED_ARRAY(double, s, 8000);  // bug: too_much_shared
+  LIMPID_SHARED_ARRAY(double, s, 8000);
   s[threadIdx.x] = x[threadIdx.x];
+  __syncthreads();
+  x[threadIdx.x] = float(s[31 - threadIdx.x]);
 }
 
 using P = float*;

@@ -1,4 +1,5 @@
-// Kernels with one mistake each. The line that must be reported carries the comment `// bug: NAME` in planted_bugs.cu.
+// Kernels with one mistake each. The line that must be reported carries the comment `// bug: NAME` in planted_bugs.cu; one
+// without the comment may be reported anywhere in its kernel.
 #pragma once
 
 #include <vector>

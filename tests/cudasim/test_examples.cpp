@@ -184,6 +184,46 @@ TEST_CASE("integer arithmetic of every kind") {
   });
 }
 
+template <class T>
+static void check_math(double tolerance) {
+  std::vector<T> x, y;
+  for (double a : {0.5, -3.0, 1e-3, 100.25, -2000.5, 3.5e5, 1.25e10, -4e12}) {  // the large ones reduce their angle the slow way
+    for (double b : {1.0, -0.75, 2.5, 0.125}) x.push_back(T(a)), y.push_back(T(b));
+  }
+  DeviceBuffer<T> a(x), b(y), out(x.size() * kMathResults);
+  CHECK(math_mix(a.data(), b.data(), out.data(), int(x.size()), nullptr) == cudaSuccess);
+  for (std::size_t i = 0; i < x.size(); i++) {
+    const T p = std::fabs(x[i]);
+    const T want[kMathResults] = {std::sin(x[i]), std::cos(x[i]), std::exp(y[i]), std::log(p), std::pow(p, y[i]),
+                                  std::tanh(y[i]), std::erf(y[i]), std::sqrt(p), x[i] / y[i], std::nearbyint(x[i])};
+    for (std::size_t k = 0; k < kMathResults; k++) {
+      CAPTURE(k);
+      CAPTURE(x[i]);
+      check_close(static_cast<double>(out[i * kMathResults + k]), static_cast<double>(want[k]), tolerance);
+    }
+  }
+}
+
+TEST_CASE("mathematics of the device") {
+  check_math<float>(3e-6);
+  check_math<double>(1e-14);
+  CHECK(finding() == std::string());
+}
+
+TEST_CASE("strides from an argument, and a table in local memory") {
+  for_each_order([] {
+    const Strided transposed{{3, 4, 5, 0}, {1, 15, 3, 0}, 3};  // [3, 4, 5] out of a contiguous [4, 5, 3]
+    std::vector<float> values(60);
+    for (std::size_t i = 0; i < 60; i++) values[i] = float(i);
+    DeviceBuffer<float> x(values), y(60);
+    CHECK(strided_copy(transposed, x.data(), y.data(), 60, nullptr) == cudaSuccess);
+    for (std::size_t i = 0; i < 60; i++) {
+      CHECK(y[i] == float(i / 20 + i / 5 % 4 * 15 + i % 5 * 3) + float(i % 16 * (i % 16)));
+    }
+    CHECK(y.intact());
+  });
+}
+
 TEST_CASE("empty inputs") {
   DeviceBuffer<float> x(0), y(0), total{3.0f};
   CHECK(silu(x.data(), y.data(), 0, nullptr) == cudaSuccess);

@@ -1,0 +1,7 @@
+#include <limpid/cuda/kernel_table.h>
+
+namespace limpid::cu {
+
+const Kernels* cuda_kernels() { return nullptr; }
+
+}  // namespace limpid::cu
