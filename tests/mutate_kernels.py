@@ -30,6 +30,8 @@ EQUIVALENT = [
     ("example_kernels.cu", "__syncthreads();", "barrier removed [2]", "no caller calls it twice"),
     ("example_kernels.cu", "for (int first = 0; first < k; first += tile) {", "< to <=",
      "one round more adds zeros: every load is guarded by its own bound"),
+    ("example_kernels.cu", "for (int offset = 1; offset < 16; offset *= 2) {", "< to <=", "no lane of 16 has one 16 below it"),
+    ("example_kernels.cu", "r = r < 0 ? -r : (r > (std::int64_t(1) << 40) ? r - (r >> 5) : r);", "< to <=", "0 is its own negative"),
 ]
 
 

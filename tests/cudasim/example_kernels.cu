@@ -137,7 +137,7 @@ __global__ void matmul_kernel(const float* a, const float* b, float* c, int m, i
 }
 
 __global__ void half_warp_scan_kernel(const int* x, int* y, int n) {
-  LIMPID_SHARED_ARRAY(int, last, 8);
+  LIMPID_SHARED_ARRAY(int, sums, 128);
   const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= n) return;  // whole warps leave: n is a multiple of 32
   const int lane = int(threadIdx.x % 16);
@@ -147,9 +147,9 @@ __global__ void half_warp_scan_kernel(const int* x, int* y, int n) {
     const int below = __shfl_up_sync(mask, v, offset, 16);
     if (lane >= offset) v += below;
   }
-  if (lane == 15) last[threadIdx.x / 16] = v;
+  sums[threadIdx.x] = v;
   __syncwarp(mask);
-  y[i] = lane == 15 ? last[threadIdx.x / 16] : v;
+  y[i] = sums[threadIdx.x ^ 15];
 }
 
 // The reductions of sm_80 and later; elsewhere by shuffles.
@@ -209,7 +209,7 @@ __global__ void integer_mix_kernel(const std::int32_t* a, const std::int32_t* b,
   r -= (x >> (uy % 32)) ^ std::int32_t(ux >> (uy % 32));
   r += std::int64_t(__popc(ux)) * 1000 + __clz(x) * 100 + std::int8_t(x) * 10 + std::uint8_t(y) + std::int16_t(x ^ y);
   r += static_cast<std::int64_t>(static_cast<double>(x) / 3.0) + static_cast<std::int64_t>(static_cast<float>(uy) * 0.5f);
-  r = r < 0 ? ~r : (r > (std::int64_t(1) << 40) ? r - (r >> 5) : r);
+  r = r < 0 ? -r : (r > (std::int64_t(1) << 40) ? r - (r >> 5) : r);
   out[i] = r + min(x, y) - max(ux, uy);
 }
 

@@ -23,7 +23,7 @@ cudaError_t softmax(const float* x, float* y, int rows, int columns, cudaStream_
 cudaError_t histogram(const int* x, int* counts, std::int64_t n, int bins, cudaStream_t stream);
 // c[m, n] = a[m, k] b[k, n]: square tiles in two-dimensional shared arrays.
 cudaError_t matmul(const float* a, const float* b, float* c, int m, int n, int k, cudaStream_t stream);
-// y[i] = x[0] + ... + x[i] within each half warp (16 elements): partial masks and __syncwarp(mask). n: a multiple of 32.
+// y[15 - i] = x[0] + ... + x[i] within each half warp (16 elements): partial masks and __syncwarp(mask). n: a multiple of 32.
 cudaError_t half_warp_scan(const int* x, int* y, int n, cudaStream_t stream);
 // out[w] = {lanes with x > 0, smallest x, bitwise or} of warp w: votes and reductions. n: a multiple of 32.
 cudaError_t warp_facts(const int* x, int* out, int n, cudaStream_t stream);

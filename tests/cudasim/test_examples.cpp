@@ -115,13 +115,13 @@ TEST_CASE("matrix product by tiles") {
 
 TEST_CASE("half warps by themselves, and facts of whole warps") {
   for_each_order([] {
-    const int n = 320;
+    const int n = 352;  // ends within a block
     std::vector<int> values(n);
     for (int i = 0; i < n; i++) values[std::size_t(i)] = i * 37 % 101 - 50;
     DeviceBuffer<int> x(values), scan(n), facts(n / 32 * 5);
     CHECK(half_warp_scan(x.data(), scan.data(), n, nullptr) == cudaSuccess);
     for (int first = 0; first < n; first += 16) {
-      for (int i = 0, s = 0; i < 16; i++) CHECK(scan[std::size_t(first + i)] == (s += values[std::size_t(first + i)]));
+      for (int i = 0, s = 0; i < 16; i++) CHECK(scan[std::size_t(first + 15 - i)] == (s += values[std::size_t(first + i)]));
     }
     CHECK(warp_facts(x.data(), facts.data(), n, nullptr) == cudaSuccess);
     for (int w = 0; w < n / 32; w++) {
@@ -173,7 +173,7 @@ TEST_CASE("integer arithmetic of every kind") {
     for (int bit = 0; bit < 32; bit++) ones += ux >> bit & 1;
     r += ones * 1000 + leading * 100 + static_cast<std::int8_t>(a[i]) * 10 + static_cast<std::uint8_t>(b[i]) + static_cast<std::int16_t>(a[i] ^ b[i]);
     r += static_cast<std::int64_t>(static_cast<double>(x) / 3.0) + static_cast<std::int64_t>(static_cast<float>(uy) * 0.5f);
-    r = r < 0 ? ~r : (r > (std::int64_t(1) << 40) ? r - (r >> 5) : r);
+    r = r < 0 ? -r : (r > (std::int64_t(1) << 40) ? r - (r >> 5) : r);
     want[i] = r + std::min(x, y) - static_cast<std::int64_t>(std::max(ux, uy));
   }
   for_each_order([&] {
