@@ -48,5 +48,8 @@ class BatchNormShared {
 // gradients of weight and bias are the piece's share.
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const std::shared_ptr<BatchNormShared>& shared,
                   double eps = 1e-5);
+// The same, then + residual (unless undefined) and ReLU, as one operation (fused.h).
+Tensor batch_norm_relu(const Tensor& x, const Tensor& residual, const Tensor& weight, const Tensor& bias,
+                       const std::shared_ptr<BatchNormShared>& shared, double eps = 1e-5);
 
 }  // namespace limpid

@@ -9,11 +9,6 @@
 namespace limpid {
 namespace {
 
-bool is_composed(const Tensor& x) {
-  return autocast_enabled() || (x.dtype() != DType::float32 && x.dtype() != DType::float64) ||
-         fused_kernels_for(x.device()) == nullptr;
-}
-
 NameId name_of_tail(ConvTail tail) {
   if (tail == ConvTail::relu) return LIMPID_OP("conv2d_relu");
   return tail == ConvTail::relu_max_pool ? LIMPID_OP("conv2d_relu_max_pool2d") : LIMPID_OP("conv2d_relu_mean");
@@ -32,14 +27,20 @@ class Conv2dReluNode final : public Node {
         return;
       }
     }
-    const Tensor dz = raw::conv2d_tail_backward(tail_, desc_, grads[0], bits.unpack(*this));
-    conv2d_gradients(*this, desc_, dz, x, weight, input_grads);
+    conv2d_gradients(*this, desc_, output_gradient(grads[0]), x, weight, input_grads);
   }
   void visit_saved(const SavedVisitor& visit) const override { visit("x", x), visit("weight", weight), visit("bits", bits); }
   void release_saved() override { x.reset(), weight.reset(), bits.reset(); }
   SavedTensor x, weight, bits;
 
  private:
+  // That of the convolution's output.
+  Tensor output_gradient(const Tensor& grad) const {
+    if (tail_ != ConvTail::relu) return raw::conv2d_tail_backward(tail_, desc_, grad, bits.unpack(*this));
+    const Tensor rows = raw::channel_rows(grad);
+    return raw::from_channel_rows(raw::relu_rows_backward(rows, bits.unpack(*this), may_overwrite(grad, rows)),
+                                  grad.shape());
+  }
   ConvTail tail_;
   Conv2dDesc desc_;
 };
@@ -50,7 +51,7 @@ class LinearReluNode final : public Node {
   void backward(std::span<const Tensor> grads, std::span<Tensor> input_grads) override {
     if (!grads[0].defined()) return;
     const Tensor rows = raw::reshape(grads[0], {-1, grads[0].shape().back()});
-    linear_gradients(*this, x_shape_, raw::relu_rows_backward(rows, bits.unpack(*this)), x, weight, input_grads);
+    linear_gradients(*this, x_shape_, raw::relu_rows_backward(rows, bits.unpack(*this), may_overwrite(grads[0], rows)), x, weight, input_grads);
   }
   void visit_saved(const SavedVisitor& visit) const override { visit("x", x), visit("weight", weight), visit("bits", bits); }
   void release_saved() override { x.reset(), weight.reset(), bits.reset(); }
@@ -61,6 +62,11 @@ class LinearReluNode final : public Node {
 };
 
 }  // namespace
+
+bool is_composed(const Tensor& x) {
+  return autocast_enabled() || (x.dtype() != DType::float32 && x.dtype() != DType::float64) ||
+         fused_kernels_for(x.device()) == nullptr;
+}
 
 std::string composed_because(Device device, DType dtype) {
   if (autocast_enabled()) return "autocast casts each function by a rule of its own";

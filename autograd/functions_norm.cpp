@@ -2,7 +2,10 @@
 // backward apply), so that it can be merged across micro-batches and ranks.
 #include <limpid/autograd/batch_norm_shared.h>
 #include <limpid/autograd/checkpoint.h>
+#include <limpid/autograd/fused.h>
+#include <limpid/autograd/fused_shared.h>
 #include <limpid/autograd/record.h>
+#include <limpid/tensor/raw_fused.h>
 #include <limpid/tensor/raw_nn.h>
 
 namespace limpid {
@@ -11,9 +14,10 @@ namespace {
 // Training: with xhat = (x - mean) invstd and n values a channel,
 //   dx = weight invstd (dy - mean(dy) - xhat mean(dy xhat)),  dweight = sum(dy xhat),  dbias = sum(dy).
 // Evaluation: mean and invstd are constants, dx = weight invstd dy.
+// With ReLU behind it, dy is first cut to where the bits say; with a residual before the ReLU, that is also its gradient.
 class BatchNormNode final : public Node {
  public:
-  BatchNormNode(const Shape& shape, bool training) : Node(LIMPID_OP("batch_norm")), shape_(shape), training_(training) {}
+  BatchNormNode(NameId name, const Shape& shape, bool training) : Node(name), shape_(shape), training_(training) {}
   void backward(std::span<const Tensor> grads, std::span<Tensor> input_grads) override {
     if (!grads[0].defined()) return;
     const Tensor& x = rows.unpack(*this);
@@ -21,20 +25,30 @@ class BatchNormNode final : public Node {
     const Tensor& s = invstd.unpack(*this);
     const Tensor& w = weight.unpack(*this);
     Tensor dy = raw::channel_rows(grads[0]);
+    if (bits.defined()) {
+      dy = raw::relu_rows_backward(dy, bits.unpack(*this), may_overwrite(grads[0], dy));
+      if (residual_at && needs_input_grad(*residual_at)) {
+        input_grads[static_cast<std::size_t>(*residual_at)] = raw::from_channel_rows(dy, shape_);
+      }
+    }
     Tensor sums = raw::batch_norm_backward_reduce(x, dy, m, s);
     const Tensor& whole = shared ? shared->whole_sums(sums) : sums;
     if (needs_input_grad(0)) {
       double count = shared ? shared->count() : training_ ? static_cast<double>(x.shape()[0]) : 0;
       input_grads[0] = raw::from_channel_rows(raw::batch_norm_backward_apply(x, dy, m, s, w, whole, count), shape_);
     }
-    if (edges().size() > 1 && needs_input_grad(1)) input_grads[1] = raw::cast(raw::select(sums, 0, 1), weight_dtype);
-    if (edges().size() > 2 && needs_input_grad(2)) input_grads[2] = raw::cast(raw::select(sums, 0, 0), weight_dtype);
+    if (weight_at && needs_input_grad(*weight_at)) input_grads[1] = raw::cast(raw::select(sums, 0, 1), weight_dtype);
+    if (bias_at && needs_input_grad(*bias_at))
+      input_grads[static_cast<std::size_t>(*bias_at)] = raw::cast(raw::select(sums, 0, 0), weight_dtype);
   }
   void visit_saved(const SavedVisitor& visit) const override {
     visit("x", rows), visit("mean", mean), visit("invstd", invstd), visit("weight", weight);
+    if (bits.defined()) visit("bits", bits);
   }
-  void release_saved() override { rows.reset(), mean.reset(), invstd.reset(), weight.reset(); }
+  void release_saved() override { rows.reset(), mean.reset(), invstd.reset(), weight.reset(), bits.reset(); }
   SavedTensor rows, mean, invstd, weight;
+  SavedTensor bits;                                  // of a ReLU behind it
+  std::optional<int> weight_at, bias_at, residual_at;  // positions among the inputs
   std::shared_ptr<BatchNormShared> shared;  // null: the batch stands alone
   DType weight_dtype = DType::float32;
 
@@ -74,15 +88,38 @@ void check_input(const Tensor& x, const Tensor& weight, const Tensor& bias, doub
   check_channel_vector("batch_norm", "bias", bias, x.size(1));
 }
 
+// What follows the normalisation in the same operation.
+struct Behind {
+  bool relu = false;
+  Tensor residual = {};  // added before the ReLU; undefined: nothing
+  NameId name() const { return relu ? LIMPID_OP("batch_norm_relu") : LIMPID_OP("batch_norm"); }
+};
+
 Tensor normalise(const Tensor& x, const Tensor& rows, const Tensor& mean, const Tensor& invstd, const Tensor& weight,
-                 const Tensor& bias, bool training, const std::shared_ptr<BatchNormShared>& shared) {
-  Tensor y = raw::from_channel_rows(raw::batch_norm_apply(rows, mean, invstd, weight, bias), x.shape());
-  if (any_requires_grad({&x, &weight, &bias})) {
-    auto node = make_ref<BatchNormNode>(x.shape(), training);
+                 const Tensor& bias, bool training, const std::shared_ptr<BatchNormShared>& shared, const Behind& behind) {
+  const bool record = any_requires_grad({&x, &weight, &bias, &behind.residual});
+  Tensor y, bits;
+  if (behind.relu) {
+    const Tensor added = behind.residual.defined() ? raw::channel_rows(behind.residual) : Tensor();
+    auto result = raw::batch_norm_relu_apply(rows, added, mean, invstd, weight, bias, record);
+    y = raw::from_channel_rows(result.y, x.shape());
+    bits = std::move(result.bits);
+  } else {
+    y = raw::from_channel_rows(raw::batch_norm_apply(rows, mean, invstd, weight, bias), x.shape());
+  }
+  if (record) {
+    auto node = make_ref<BatchNormNode>(behind.name(), x.shape(), training);
+    const auto add = [&](const Tensor& input, std::optional<int>& at) {
+      if (!input.defined()) return;
+      at = static_cast<int>(node->edges().size());
+      node->add_input(input);
+    };
     node->add_input(x);
-    if (weight.defined()) node->add_input(weight);
-    if (bias.defined()) node->add_input(bias);
+    add(weight, node->weight_at);
+    add(bias, node->bias_at);
+    add(behind.residual, node->residual_at);
     node->add_output(y);
+    node->bits = SavedTensor(bits);
     node->rows = SavedTensor(rows);
     node->mean = SavedTensor(mean);
     node->invstd = SavedTensor(invstd);
@@ -134,18 +171,20 @@ void BatchNormShared::update(Tensor running_mean, Tensor running_var, double mom
   update_running(running_mean, running_var, statistics_, momentum);
 }
 
-Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const std::shared_ptr<BatchNormShared>& shared,
-                  double eps) {
-  OpScope scope(LIMPID_OP("batch_norm"));
+namespace {
+
+Tensor shared_batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                         const std::shared_ptr<BatchNormShared>& shared, double eps, const Behind& behind) {
+  OpScope scope(behind.name());
   check_input(x, weight, bias, eps);
   Tensor rows = raw::channel_rows(x);
   const raw::BatchStatistics& whole = shared->whole_statistics(rows);
-  return normalise(x, rows, whole.mean, whole.invstd, weight, bias, true, shared);
+  return normalise(x, rows, whole.mean, whole.invstd, weight, bias, true, shared, behind);
 }
 
-Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor running_mean, Tensor running_var,
-                  bool training, double momentum, double eps) {
-  OpScope scope(LIMPID_OP("batch_norm"));
+Tensor own_batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor running_mean, Tensor running_var,
+                      bool training, double momentum, double eps, const Behind& behind) {
+  OpScope scope(behind.name());
   check_input(x, weight, bias, eps);
   LIMPID_CHECK(momentum >= 0 && momentum <= 1, ArgumentError, "[batch_norm] momentum must be between 0 and 1, got ", momentum);
   LIMPID_CHECK(!running_mean.defined() || !running_var.defined() || !raw::shares_memory(running_mean, running_var), ArgumentError,
@@ -170,7 +209,42 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, Ten
     mean = running_mean.dtype() == DType::float64 ? raw::clone(running_mean) : raw::cast(running_mean, DType::float64);
     invstd = raw::batch_norm_invstd(running_var, eps);
   }
-  return normalise(x, rows, mean, invstd, weight, bias, training, nullptr);
+  return normalise(x, rows, mean, invstd, weight, bias, training, nullptr, behind);
+}
+
+void check_residual(const Tensor& x, const Tensor& residual) {
+  LIMPID_CHECK(!residual.defined() || (residual.shape() == x.shape() && residual.dtype() == x.dtype()), ShapeError,
+               "[batch_norm_relu] the residual must be like the input ", x, ", got ", residual);
+}
+
+Tensor relu_of_sum(const Tensor& y, const Tensor& residual) { return relu(residual.defined() ? add(y, residual) : y); }
+
+}  // namespace
+
+Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const std::shared_ptr<BatchNormShared>& shared,
+                  double eps) {
+  return shared_batch_norm(x, weight, bias, shared, eps, {});
+}
+
+Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor running_mean, Tensor running_var,
+                  bool training, double momentum, double eps) {
+  return own_batch_norm(x, weight, bias, std::move(running_mean), std::move(running_var), training, momentum, eps, {});
+}
+
+Tensor batch_norm_relu(const Tensor& x, const Tensor& residual, const Tensor& weight, const Tensor& bias,
+                       const std::shared_ptr<BatchNormShared>& shared, double eps) {
+  if (is_composed(x)) return relu_of_sum(batch_norm(x, weight, bias, shared, eps), residual);
+  check_residual(x, residual);
+  return shared_batch_norm(x, weight, bias, shared, eps, {.relu = true, .residual = residual});
+}
+
+Tensor batch_norm_relu(const Tensor& x, const Tensor& residual, const Tensor& weight, const Tensor& bias, Tensor running_mean,
+                       Tensor running_var, bool training, double momentum, double eps) {
+  if (is_composed(x) || (weight.defined() && weight.dtype() != x.dtype()))
+    return relu_of_sum(batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps), residual);
+  check_residual(x, residual);
+  return own_batch_norm(x, weight, bias, std::move(running_mean), std::move(running_var), training, momentum, eps,
+                        {.relu = true, .residual = residual});
 }
 
 // ---- layer and group norm: rows of a contiguous tensor, each with its own mean and variance

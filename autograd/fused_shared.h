@@ -29,6 +29,12 @@ void conv2d_gradients(const Node& node, const Conv2dDesc& desc, const Tensor& dz
 // y [rows, out] = x w^T + bias: grad_x = g w, grad_w = g^T x, grad_bias = column sums of g, for g [rows, out].
 void linear_gradients(const Node& node, const Shape& x_shape, const Tensor& g, const SavedTensor& x,
                       const SavedTensor& weight, std::span<Tensor> input_grads);
+// Whether the bytes of `view`, made from a gradient that a node was given, are dead behind that node: they may be used for
+// what becomes of it.
+inline bool may_overwrite(const Tensor& grad, const Tensor& view) {
+  if (view.storage() != grad.storage()) return view.storage()->use_count() == 1;
+  return grad.impl()->use_count() == 1 && view.impl()->use_count() == 1 && grad.storage()->use_count() == 2;
+}
 // x as [rows, in].
 Tensor linear_rows(const Tensor& x, const Tensor& weight);
 

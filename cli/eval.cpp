@@ -51,8 +51,10 @@ int run(EvalOptions& o) {
   std::shared_ptr<nn::Module> model = train::make_model(checkpoint.card);
   train::load_weights(*model, checkpoint.model, o.checkpoint);
   checkpoint.model.clear();
+  const Device device = parse_device(s.device);
+  model->to(device);
   data::DataLoader loader(
-      data.dataset, {.batch_size = s.batch, .num_workers = static_cast<int>(s.workers), .transform = data.transform});
+      data.dataset, {.batch_size = s.batch, .num_workers = static_cast<int>(s.workers), .pin_memory = device != kCpu, .transform = data.transform});
   const train::Evaluation result = under_memory_cap(cap, false, [&] {
     Progress progress(o.quiet);
     return train::evaluate(*model, loader, checkpoint.card.classes, [&](std::int64_t done, std::int64_t total) {

@@ -283,9 +283,13 @@ void print_result(const train::TrainResult& r, std::FILE* to) {
 void explain_failure(memory::OutOfMemoryInfo info, train::PlanSettings plan, const TrainOptions& o,
                      Progress& progress) {
   std::uint64_t& cap = plan.run.train.memory_cap;
-  if (cap == 0) cap = info.capacity + memory::io_allocator().ledger().reserved;
-  train::advise(info, plan, plan.run.train.policy,
-                [&](const std::string& trying) { progress.message("trying dry: " + trying); });
+  if (parse_device(plan.run.train.device) == kCpu) {
+    if (cap == 0) cap = info.capacity + memory::io_allocator().ledger().reserved;
+    train::advise(info, plan, plan.run.train.policy,
+                  [&](const std::string& trying) { progress.message("trying dry: " + trying); });
+  } else {
+    info.advice_note = "none: dry runs are of the CPU's allocations";
+  }
   std::fprintf(stderr, "\n%s\n", memory::report(info).c_str());
   const std::string json = memory::to_json(info);
   const std::string& out = plan.run.train.out;
@@ -355,6 +359,9 @@ int run(TrainOptions& o) {
     progress.message(concat("skipped ", file.path, ": ", file.reason));
   for (const std::string& warning : parts.warnings) progress.warning(warning);
   if (!o.resume && o.effective_batch->count() > 0 && o.micro_batch->count() == 0 && settings.memory_cap > 0) {
+    LIMPID_CHECK(parse_device(settings.device) == kCpu, ArgumentError,
+                 "--effective-batch with --memory-cap is cut by dry runs of the CPU's allocations, the device is ", settings.device,
+                 ": give --micro-batch");
     choose_micro_batch(settings, parts, progress);
   }
   progress.message(concat("data   ", settings.data, " (", parts.location, "): ", format_count(parts.training->size()),

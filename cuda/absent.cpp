@@ -1,5 +1,5 @@
-// A build without CUDA (LIMPID_CUDA=OFF): every use of a GPU says so, and nothing looks for a driver. In place of the other
-// files of this room.
+// A build without CUDA (LIMPID_CUDA=OFF): every use of a GPU says so, and nothing looks for a driver. In place of the
+// other files of this room.
 #include <limpid/tensor/backend.h>
 
 #include <limpid/base/error.h>
@@ -13,7 +13,9 @@ namespace limpid {
 namespace {
 
 constexpr const char* kWhy = "limpid was built without CUDA";
-[[noreturn]] void absent(int index) { LIMPID_THROW(DeviceError, "[device] cuda:", index, ": no CUDA device (", kWhy, ")"); }
+[[noreturn]] void absent(int index) {
+  LIMPID_THROW(DeviceError, "[device] cuda:", index, ": no CUDA device (", kWhy, ")");
+}
 
 }  // namespace
 
@@ -39,7 +41,8 @@ std::string device_name(int device) { absent(device); }
 const DeviceProperties& device_properties(int device) { absent(device); }
 void set_launch_sync(bool) {}
 bool launch_sync() { return false; }
-void set_memory_policy(memory::PolicyFactory, const memory::AllocatorSettings&) {}
+void set_memory_policy(int device, memory::PolicyFactory, const memory::AllocatorSettings&) { absent(device); }
+bool pool_exists(int) { return false; }
 Tensor upload(const Tensor&, int device) { absent(device); }
 void synchronize(int device) { absent(device); }
 std::optional<GpuUse> gpu_use(int) noexcept { return {}; }

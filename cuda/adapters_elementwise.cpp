@@ -1,5 +1,5 @@
 // Elementwise entries, copies and random numbers of the CUDA kernel table.
-#include <limpid/cuda/adapter.h>
+#include <limpid/cuda/adapter_private.h>
 #include <limpid/cuda/entries.h>
 #include <limpid/cuda/kernels/elementwise.cuh>
 #include <limpid/cuda/kernels/random.cuh>

@@ -1,6 +1,6 @@
 // Matrix products, convolution and pooling of the CUDA kernel table. The workspace's bytes are the cap that gives a run
 // the plan it was allocated for.
-#include <limpid/cuda/adapter.h>
+#include <limpid/cuda/adapter_private.h>
 #include <limpid/cuda/entries.h>
 #include <limpid/cuda/kernels/conv.cuh>
 #include <limpid/cuda/kernels/gemm.cuh>

@@ -3,7 +3,7 @@
 #include <array>
 #include <vector>
 
-#include <limpid/cuda/adapter.h>
+#include <limpid/cuda/adapter_private.h>
 #include <limpid/cuda/entries.h>
 #include <limpid/cuda/kernels/optim.cuh>
 

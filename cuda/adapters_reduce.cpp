@@ -1,5 +1,5 @@
 // Reductions and indexing of the CUDA kernel table.
-#include <limpid/cuda/adapter.h>
+#include <limpid/cuda/adapter_private.h>
 #include <limpid/cuda/entries.h>
 #include <limpid/cuda/index_errors.h>
 #include <limpid/cuda/kernels/index.cuh>

@@ -37,7 +37,7 @@ enum DeviceAttribute : int {
   kCapabilityMinor = 76,
 };
 
-// LIMPID_CUDA_FUNCTION(name, parameters...)
+// F(name, parameters...)
 #define LIMPID_RUNTIME_FUNCTIONS(F)                                                              \
   F(cudaRuntimeGetVersion, int* version)                                                         \
   F(cudaDriverGetVersion, int* version)                                                          \

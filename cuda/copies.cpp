@@ -20,8 +20,8 @@ constexpr std::size_t kMostDevices = 64;
 
 struct Pools {
   std::mutex mutex;
-  memory::PolicyFactory policy = memory::make_native_policy;
-  memory::AllocatorSettings settings;
+  std::array<memory::PolicyFactory, kMostDevices> policy;  // empty: native
+  std::array<memory::AllocatorSettings, kMostDevices> settings;
   std::array<std::atomic<memory::Allocator*>, kMostDevices> of{};
 };
 Pools& pools() {
@@ -51,8 +51,8 @@ void note_copy(const Storage& host, Stream stream) {
   pinned_allocator().record_stream(const_cast<memory::Block*>(host.block()), PinnedMemory::stream_id(stream));
 }
 
-// Runs `action` behind a copy that was just queued on `stream`. When it fails, nobody will know of the copy, so it is waited
-// for: the memory that it uses may be given back then.
+// Runs `action` behind a copy that was just queued on `stream`. When it fails, nobody will know of the copy, so it is
+// waited for: the memory that it uses may be given back then.
 template <class Action>
 void or_wait(Stream stream, Action&& action) {
   try {
@@ -88,7 +88,8 @@ void copy_between(Tensor& out, const Tensor& x) {
   chain(to, from);  // out's memory may still be in use by earlier work there
   {
     DeviceGuard guard(from.device);
-    LIMPID_CUDA(cudaMemcpyPeerAsync(out.raw_mutable_data(), to.device, x.raw_data(), from.device, x.nbytes(), from.handle));
+    LIMPID_CUDA(
+        cudaMemcpyPeerAsync(out.raw_mutable_data(), to.device, x.raw_data(), from.device, x.nbytes(), from.handle));
   }
   or_wait(from, [&] { chain(from, to); });
 }
@@ -102,7 +103,10 @@ memory::Allocator& allocator(int device) {
   if (memory::Allocator* known = pool.load(std::memory_order_acquire)) return *known;
   std::lock_guard lock(p.mutex);
   if (!pool.load(std::memory_order_relaxed)) {
-    pool.store(new memory::Allocator(std::make_shared<CudaMemory>(device), p.settings, p.policy), std::memory_order_release);
+    const auto i = static_cast<std::size_t>(device);
+    const memory::PolicyFactory policy = p.policy[i] ? p.policy[i] : memory::make_native_policy;
+    pool.store(new memory::Allocator(std::make_shared<CudaMemory>(device), p.settings[i], policy),
+               std::memory_order_release);
   }
   return *pool.load(std::memory_order_relaxed);
 }
@@ -113,16 +117,21 @@ memory::Allocator& pinned_allocator() {
   return *pool;
 }
 
-void set_memory_policy(memory::PolicyFactory policy, const memory::AllocatorSettings& settings) {
+void set_memory_policy(int device, memory::PolicyFactory policy, const memory::AllocatorSettings& settings) {
+  check_device(device);
   settings.validate();
   Pools& p = pools();
   std::lock_guard lock(p.mutex);
-  for (std::size_t i = 0; i < kMostDevices; i++) {
-    LIMPID_CHECK(!p.of[i].load(), ArgumentError, "[allocator] the pool of cuda:", i,
-                 " exists: choose its policy before the first tensor is made");
-  }
-  p.policy = std::move(policy);
-  p.settings = settings;
+  const auto i = static_cast<std::size_t>(device);
+  LIMPID_CHECK(!p.of[i].load(), ArgumentError, "[allocator] the pool of cuda:", device,
+               " exists: choose its policy before the first tensor is made");
+  p.policy[i] = std::move(policy);
+  p.settings[i] = settings;
+}
+
+bool pool_exists(int device) {
+  return device >= 0 && static_cast<std::size_t>(device) < kMostDevices &&
+         pools().of[static_cast<std::size_t>(device)].load();
 }
 
 void copy(Tensor& out, const Tensor& x, bool non_blocking) {
@@ -130,8 +139,8 @@ void copy(Tensor& out, const Tensor& x, bool non_blocking) {
   if (!to_host && !from_host) return copy_between(out, x);
   const Storage& host = *(to_host ? out : x).storage();
   const Stream stream = current_stream((to_host ? x : out).device().index);
-  copy_with_host(out.raw_mutable_data(), x.raw_data(), x.nbytes(), to_host ? kDeviceToHost : kHostToDevice, host, stream,
-                 non_blocking);
+  copy_with_host(out.raw_mutable_data(), x.raw_data(), x.nbytes(), to_host ? kDeviceToHost : kHostToDevice, host,
+                 stream, non_blocking);
 }
 
 void wait_for_copies(const Storage& host) {

@@ -53,12 +53,13 @@ memory::MemoryInfo CudaMemory::mem_info() const {
   LIMPID_CUDA(cudaMemGetInfo(&free, &total));
   const std::uint64_t capacity = capacity_.load(std::memory_order_relaxed);
   if (capacity == 0) return {free, total};
-  return {std::min<std::uint64_t>(free, capacity - std::min(capacity, used())), std::min<std::uint64_t>(total, capacity)};
+  return {std::min<std::uint64_t>(free, capacity - std::min(capacity, used())),
+          std::min<std::uint64_t>(total, capacity)};
 }
 
 void CudaMemory::set_capacity(std::uint64_t bytes) {
-  LIMPID_CHECK(bytes == 0 || used() <= bytes, ArgumentError, "[memory] ", name_, " has handed out ", format_bytes(used()),
-               ", more than the capacity asked for, ", format_bytes(bytes));
+  LIMPID_CHECK(bytes == 0 || used() <= bytes, ArgumentError, "[memory] ", name_, " has handed out ",
+               format_bytes(used()), ", more than the capacity asked for, ", format_bytes(bytes));
   capacity_.store(bytes, std::memory_order_relaxed);
 }
 
@@ -139,8 +140,8 @@ void CudaMemory::range_release(void* range, std::size_t bytes) {
   LIMPID_DRIVER(cuMemAddressFree(address(range), (bytes + kPage - 1) / kPage * kPage));
 }
 
-// One page of memory at `at`. Its handle is given back at once: the memory then lives as long as the mapping. false when
-// the device is out of memory.
+// One page of memory at `at`. Its handle is given back at once: the memory then lives as long as the mapping. false
+// when the device is out of memory.
 bool CudaMemory::map_page(DevicePointer at) {
   MemoryHandle handle = 0;
   const MemoryProperties properties = properties_on(device_);

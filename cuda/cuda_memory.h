@@ -1,5 +1,5 @@
-// The memory of one GPU for the allocator engine: segments by cudaMalloc, virtual ranges by the driver's calls for virtual
-// memory, events of CUDA. A StreamId is a cudaStream_t of the device.
+// The memory of one GPU for the allocator engine: segments by cudaMalloc, virtual ranges by the driver's calls for
+// virtual memory, events of CUDA. A StreamId is a cudaStream_t of the device.
 #pragma once
 
 #include <atomic>

@@ -9,7 +9,8 @@ namespace {
 
 std::atomic<bool> sync_launches{false};
 
-// Faults of a kernel or of the hardware: they end the device's context. Values of cudaError_t; the driver's are the same.
+// Faults of a kernel or of the hardware: they end the device's context. Values of cudaError_t; the driver's are the
+// same.
 bool is_sticky(int status) {
   switch (status) {
     case 214:  // ECC error that cannot be corrected
@@ -47,8 +48,8 @@ std::string short_place(const char* file, int line) {
 [[noreturn]] LIMPID_NOINLINE void raise(const std::string& call, int status, const char* text, const char* name,
                                         bool may_be_a_kernels, const char* file, int line) {
   const bool sticky = is_sticky(status);
-  std::string message = concat("[cuda] ", call, " failed: ", text ? text : "unknown error", " (", name ? name : "?", ", ",
-                               status, ") at ", short_place(file, line));
+  std::string message = concat("[cuda] ", call, " failed: ", text ? text : "unknown error", " (", name ? name : "?",
+                               ", ", status, ") at ", short_place(file, line));
   if (sticky && may_be_a_kernels) {
     message += ". A kernel that was launched earlier may have caused it: with LIMPID_CUDA_SYNC=1 it is named";
   }
@@ -64,7 +65,8 @@ void check_runtime(int status, const char* call, const char* file, int line) {
   if (LIMPID_LIKELY(status == kSuccess)) return;
   const RuntimeApi& api = runtime();
   api.cudaGetLastError();
-  raise(name_of_call(call), status, api.cudaGetErrorString(status), api.cudaGetErrorName(status), !launch_sync(), file, line);
+  raise(name_of_call(call), status, api.cudaGetErrorString(status), api.cudaGetErrorName(status), !launch_sync(), file,
+        line);
 }
 
 void check_driver(int status, const char* call, const char* file, int line) {

@@ -27,7 +27,8 @@ class CudaError : public DeviceError {
 void check_runtime(int status, const char* call, const char* file, int line);
 void check_driver(int status, const char* call, const char* file, int line);
 
-// For kernels: the status of the launch of `kernel` on `stream`. With set_launch_sync(true) it waits for the kernel too.
+// For kernels: the status of the launch of `kernel` on `stream`. With set_launch_sync(true) it waits for the kernel
+// too.
 void check_launch(int status, const char* kernel, void* stream, const char* file, int line);
 
 // Kernels run behind the program's back, so the error of one is reported by a later call. With `on`, every launch waits

@@ -24,8 +24,8 @@ Loaded<DriverApi>& driver_library() {
 
 Loaded<RuntimeApi>& runtime_library() {
   static auto* loaded = [] {
-    auto* l = new Loaded<RuntimeApi>{
-        Library({"libcudart.so.13", "libcudart.so.12"}, {"libcudart.so.11.0", "libcudart.so"}, "everything on the CPU")};
+    auto* l = new Loaded<RuntimeApi>{Library({"libcudart.so.13", "libcudart.so.12"},
+                                             {"libcudart.so.11.0", "libcudart.so"}, "everything on the CPU")};
 #define LIMPID_BIND(name, ...) l->library.bind(#name, l->api.name);
     LIMPID_RUNTIME_FUNCTIONS(LIMPID_BIND)
 #undef LIMPID_BIND
@@ -40,8 +40,9 @@ Availability look() {
   Availability a;
   const auto& [driver_file, driver_api] = driver_library();
   if (!driver_file.usable()) {
-    a.problem = driver_file.loaded() ? concat("the driver ", driver_file.path(), " is of no use: ", driver_file.problem())
-                                     : "driver " + driver_file.problem();
+    a.problem = driver_file.loaded()
+                    ? concat("the driver ", driver_file.path(), " is of no use: ", driver_file.problem())
+                    : "driver " + driver_file.problem();
     a.incompatible = driver_file.loaded();
     return a;
   }
@@ -64,8 +65,9 @@ Availability look() {
     a.problem = concat("the driver is too old: it serves CUDA up to ", version_text(a.driver_version),
                        ", the runtime library is ", version_text(a.runtime_version));
   } else {
-    a.problem = concat("the driver (CUDA ", version_text(a.driver_version), ") cannot be used: ",
-                       api.cudaGetErrorString(status), " (", api.cudaGetErrorName(status), ", ", status, ")");
+    a.problem = concat("the driver (CUDA ", version_text(a.driver_version),
+                       ") cannot be used: ", api.cudaGetErrorString(status), " (", api.cudaGetErrorName(status), ", ",
+                       status, ")");
   }
   return a;
 }
@@ -94,7 +96,8 @@ const Availability& availability() {
 
 const RuntimeApi& runtime() {
   const auto& [library, api] = runtime_library();
-  if (!library.usable()) LIMPID_THROW(DeviceError, "[cuda] the runtime library ", library.wanted(), ": ", library.problem());
+  if (!library.usable())
+    LIMPID_THROW(DeviceError, "[cuda] the runtime library ", library.wanted(), ": ", library.problem());
   return api;
 }
 
@@ -111,8 +114,7 @@ Library& cublaslt_library() {
 }
 
 Library& cudnn_library() {
-  static auto* library =
-      new Library({"libcudnn.so.9"}, {"libcudnn.so.8"}, "convolutions by limpid's own kernels");
+  static auto* library = new Library({"libcudnn.so.9"}, {"libcudnn.so.8"}, "convolutions by limpid's own kernels");
   return *library;
 }
 
@@ -127,9 +129,11 @@ std::string version_text(int version) { return concat(version / 1000, ".", versi
 std::vector<LibraryReport> library_reports() {
   const Availability& a = availability();
   std::vector<LibraryReport> reports;
-  reports.push_back(report("driver", driver_library().library, a.driver_version ? "CUDA " + version_text(a.driver_version) : ""));
+  reports.push_back(
+      report("driver", driver_library().library, a.driver_version ? "CUDA " + version_text(a.driver_version) : ""));
   if (a.driver_version == 0) return reports;
-  reports.push_back(report("runtime", runtime_library().library, a.runtime_version ? version_text(a.runtime_version) : ""));
+  reports.push_back(
+      report("runtime", runtime_library().library, a.runtime_version ? version_text(a.runtime_version) : ""));
   if (a.devices == 0) return reports;
   const std::string blas = library_version(cublaslt_library(), "cublasLtGetVersion");
   reports.push_back(report("matrix products", cublaslt_library(), blas));

@@ -1,5 +1,5 @@
-// CUDA's libraries as they are on this machine: loaded when first asked for, never given back. Nothing here throws but the
-// tables; what is missing or too old is said in words.
+// CUDA's libraries as they are on this machine: loaded when first asked for, never given back. Nothing here throws but
+// the tables; what is missing or too old is said in words.
 #pragma once
 
 #include <string>

@@ -54,7 +54,8 @@ const Api* nvml() {
 // CUDA and NVML count devices differently; the bus is the same.
 NvmlDevice* nvml_device(int device) {
   NvmlDevice* found = nullptr;
-  if (!nvml() || nvml()->device_by_bus(device_properties(device).pci_bus_id.c_str(), &found) != kSuccess) return nullptr;
+  if (!nvml() || nvml()->device_by_bus(device_properties(device).pci_bus_id.c_str(), &found) != kSuccess)
+    return nullptr;
   return found;
 }
 
@@ -97,7 +98,8 @@ std::optional<GpuUse> gpu_use(int device) noexcept {
     NvmlDevice* handle = nvml_device(device);
     Utilization use{};
     Memory memory{};
-    if (!handle || nvml()->utilization(handle, &use) != kSuccess || nvml()->memory(handle, &memory) != kSuccess) return {};
+    if (!handle || nvml()->utilization(handle, &use) != kSuccess || nvml()->memory(handle, &memory) != kSuccess)
+      return {};
     return GpuUse{use.gpu / 100.0, memory.used, memory.total};
   } catch (...) {
     return {};

@@ -1,5 +1,5 @@
-// What NVML, the driver's monitoring library, says about a GPU. Where it is missing or refuses, there is no answer: these
-// never throw.
+// What NVML, the driver's monitoring library, says about a GPU. Where it is missing or refuses, there is no answer:
+// these never throw.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,8 @@ memory::StreamId PinnedMemory::stream_id(Stream stream) {
 }
 
 memory::MemoryInfo PinnedMemory::mem_info() const {
-  const std::uint64_t capacity = capacity_.load(std::memory_order_relaxed), used = used_.load(std::memory_order_relaxed);
+  const std::uint64_t capacity = capacity_.load(std::memory_order_relaxed),
+                      used = used_.load(std::memory_order_relaxed);
   const std::uint64_t total = std::max(capacity > 0 ? capacity : physical_memory(), used);
   return {total - used, total};
 }

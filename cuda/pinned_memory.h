@@ -1,5 +1,5 @@
-// Page-locked host memory for the allocator engine: a GPU's copy engine reads and writes it by itself, so that copies need
-// not wait. Its streams are those of all GPUs: a block that a copy uses is reused when that copy is done.
+// Page-locked host memory for the allocator engine: a GPU's copy engine reads and writes it by itself, so that copies
+// need not wait. Its streams are those of all GPUs: a block that a copy uses is reused when that copy is done.
 #pragma once
 
 #include <atomic>

@@ -75,8 +75,8 @@ int device_count() { return std::min(availability().devices, kMostDevices); }
 void check_device(int device) {
   const Availability& a = availability();
   LIMPID_CHECK(a.devices > 0, DeviceError, "[device] cuda:", device, ": no CUDA device (", a.problem, ")");
-  LIMPID_CHECK(device >= 0 && device < device_count(), DeviceError, "[device] cuda:", device, " is not there, the last is cuda:",
-               device_count() - 1);
+  LIMPID_CHECK(device >= 0 && device < device_count(), DeviceError, "[device] cuda:", device,
+               " is not there, the last is cuda:", device_count() - 1);
 }
 
 std::string device_name(int device) { return device_properties(device).name; }
@@ -152,7 +152,8 @@ Stream current_stream(int device) {
 }
 Stream current_stream() { return current_stream(current_device()); }
 
-StreamScope::StreamScope(Stream stream) : device_(stream.device), stream_(stream), former_(current_stream(stream.device)) {
+StreamScope::StreamScope(Stream stream)
+    : device_(stream.device), stream_(stream), former_(current_stream(stream.device)) {
   current_streams[static_cast<std::size_t>(stream.device)] = stream.handle;
 }
 StreamScope::~StreamScope() { current_streams[static_cast<std::size_t>(stream_.device)] = former_.handle; }
@@ -183,8 +184,8 @@ Event::~Event() {
 Event::Event(Event&& other) noexcept : device_(other.device_), handle_(std::exchange(other.handle_, nullptr)) {}
 
 void Event::record(Stream stream) {
-  LIMPID_CHECK(stream.device == device_, DeviceError, "[event] of cuda:", device_, " cannot be recorded on a stream of cuda:",
-               stream.device);
+  LIMPID_CHECK(stream.device == device_, DeviceError, "[event] of cuda:", device_,
+               " cannot be recorded on a stream of cuda:", stream.device);
   DeviceGuard guard(device_);
   LIMPID_CUDA(cudaEventRecord(handle_, stream.handle));
 }

@@ -1,6 +1,6 @@
-// Devices, streams and events of CUDA, with the meaning that PyTorch gives them: every thread has a current device and, on
-// each device, a current stream; work is queued on the current stream and runs in order there. Different streams run in
-// no order but the one that events make.
+// Devices, streams and events of CUDA, with the meaning that PyTorch gives them: every thread has a current device and,
+// on each device, a current stream; work is queued on the current stream and runs in order there. Different streams run
+// in no order but the one that events make.
 //
 //   cu::Stream side = cu::pool_stream(0);
 //   {
@@ -28,9 +28,9 @@ class Tensor;
 
 namespace limpid::cu {
 
-bool is_available();               // at least one device can be used; never throws
-int device_count();                // 0 when none can be used; never throws
-void check_device(int device);     // DeviceError: why it cannot be used
+bool is_available();            // at least one device can be used; never throws
+int device_count();             // 0 when none can be used; never throws
+void check_device(int device);  // DeviceError: why it cannot be used
 std::string device_name(int device = 0);
 
 struct DeviceProperties {
@@ -58,8 +58,8 @@ class DeviceGuard {
   int device_;
 };
 
-// A queue of a device. A handle: copies are the same queue, which lives to the end of the program, so that blocks of the
-// allocator may name it for ever.
+// A queue of a device. A handle: copies are the same queue, which lives to the end of the program, so that blocks of
+// the allocator may name it for ever.
 struct Stream {
   int device = 0;
   StreamHandle handle = nullptr;  // null: the default stream, which waits for the work of blocking streams
@@ -102,10 +102,10 @@ class Event {
   Event& operator=(const Event&) = delete;
   Event& operator=(Event&&) = delete;
 
-  void record(Stream stream);          // behind all work that is in the stream now; again: the new place counts
-  void hold_up(Stream stream) const;   // later work of the stream waits for the event; the host does not
-  bool query() const;                  // has the device got there? true before the first record()
-  void synchronize() const;            // the host waits
+  void record(Stream stream);                 // behind all work that is in the stream now; again: the new place counts
+  void hold_up(Stream stream) const;          // later work of the stream waits for the event; the host does not
+  bool query() const;                         // has the device got there? true before the first record()
+  void synchronize() const;                   // the host waits
   double ms_since(const Event& start) const;  // both with timing and reached
 
  private:

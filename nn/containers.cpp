@@ -2,10 +2,10 @@
 
 namespace limpid::nn {
 
-Tensor ModuleRun::forward(const Tensor& x) const {
+Tensor ModuleRun::forward(const Tensor& x, std::size_t count) const {
   Tensor y = x;
   auto chain = chains.begin();
-  for (std::size_t i = 0; i < steps.size();) {
+  for (std::size_t i = 0; i < count;) {
     if (chain != chains.end() && chain->first == i) {
       const Chain& one = *chain++;
       if (!one.hooked()) {
@@ -66,6 +66,7 @@ Residual::Residual(const std::vector<NamedModule>& main, const ResidualOptions& 
 void Residual::replace_child(const std::string& name, std::shared_ptr<Module> child) {
   const std::size_t at = exchange_child(name, child);
   main_.chains.clear();
+  end_.reset();
   if (at < main_.steps.size()) {
     main_.steps[at] = child;
   } else if (shortcut_ && at == main_.steps.size()) {
@@ -76,10 +77,12 @@ void Residual::replace_child(const std::string& name, std::shared_ptr<Module> ch
 }
 
 Tensor Residual::forward(const Tensor& x) {
-  Tensor y = main_.forward(x);
+  const bool fused_end = end_ && end_->hooked() == nullptr;
+  Tensor y = main_.forward(x, fused_end ? end_->first : main_.steps.size());
   Tensor skip = shortcut_ ? (*shortcut_)(x) : x;
   LIMPID_CHECK(y.shape() == skip.shape(), ShapeError, "[Residual] the main path ends in ", y, ", the shortcut in ",
                skip, " (input ", x, ")");
+  if (fused_end) return end_->forward(y, skip);
   Tensor sum = add(y, skip);
   return activation_ ? (*activation_)(sum) : sum;
 }

@@ -4,6 +4,7 @@
 
 #include <concepts>
 #include <initializer_list>
+#include <optional>
 
 #include <limpid/nn/chain.h>
 #include <limpid/nn/module.h>
@@ -28,7 +29,9 @@ struct NamedModule {
 struct ModuleRun {
   std::vector<std::shared_ptr<Module>> steps;
   std::vector<Chain> chains;  // in order; empty unless fused (nn/fuse.h). A changed child empties it.
-  Tensor forward(const Tensor& x) const;
+  // The first `count` of the steps.
+  Tensor forward(const Tensor& x, std::size_t count) const;
+  Tensor forward(const Tensor& x) const { return forward(x, steps.size()); }
 };
 
 // Runs its children one after the other. Children are named "0", "1", ... unless names are given:
@@ -87,7 +90,9 @@ class Residual : public Module {
   explicit Residual(const std::vector<NamedModule>& main, const ResidualOptions& options = {});
 
   const std::vector<std::shared_ptr<Module>>& main() const { return main_.steps; }
-  ModuleRun& run() { return main_; }  // for nn/fuse.h
+  ModuleRun& run() { return main_; }  // for nn/fuse.h, as the next two
+  const std::optional<Chain>& end() const { return end_; }
+  void set_end(std::optional<Chain> end) { end_ = std::move(end); }
   const std::shared_ptr<Module>& shortcut() const { return shortcut_; }      // null: identity
   const std::shared_ptr<Module>& activation() const { return activation_; }  // null: none
   void replace_child(const std::string& name, std::shared_ptr<Module> child) override;
@@ -98,6 +103,7 @@ class Residual : public Module {
 
  private:
   ModuleRun main_;
+  std::optional<Chain> end_;  // the last step, the addition and the activation as one; empty unless fused
   std::shared_ptr<Module> shortcut_;
   std::shared_ptr<Module> activation_;
 };

@@ -1,11 +1,13 @@
 #include <limpid/nn/fuse.h>
 
 #include <algorithm>
+#include <optional>
 #include <typeinfo>
 
 #include <limpid/base/scope.h>
 #include <limpid/nn/activation.h>
 #include <limpid/nn/containers.h>
+#include <limpid/nn/norm.h>
 #include <limpid/nn/pool.h>
 
 namespace limpid::nn {
@@ -37,9 +39,10 @@ Chain chain_at(const std::vector<std::shared_ptr<Module>>& steps, std::size_t at
   if (at + 1 >= steps.size() || as<ReLU>(steps[at + 1]) == nullptr) return chain;
   chain.conv = as<Conv2d>(steps[at]);
   chain.linear = as<Linear>(steps[at]);
+  chain.norm = as<BatchNorm2d>(steps[at]);
   const bool has_third = at + 2 < steps.size();
-  if (chain.linear != nullptr) {
-    chain.function = "linear_relu";
+  if (chain.linear != nullptr || chain.norm != nullptr) {
+    chain.function = chain.norm != nullptr ? "batch_norm_relu" : "linear_relu";
     take(2);
   } else if (chain.conv != nullptr && has_third && is_pool2(steps[at + 2])) {
     chain.function = "conv2d_relu_max_pool2d";
@@ -66,6 +69,18 @@ std::vector<Chain> chains_of(const std::vector<std::shared_ptr<Module>>& steps) 
   return chains;
 }
 
+// The last batch norm of a block, the addition and the activation; nothing where there is something else.
+std::optional<Chain> end_of(const Residual& block) {
+  const std::shared_ptr<Module>& last = block.main().back();
+  if (!block.activation() || as<ReLU>(block.activation()) == nullptr || as<BatchNorm2d>(last) == nullptr) return std::nullopt;
+  Chain chain;
+  chain.first = block.main().size() - 1;
+  chain.parts = {last.get(), block.activation().get()};
+  chain.function = "batch_norm_relu with the addition";
+  chain.norm = as<BatchNorm2d>(last);
+  return chain;
+}
+
 // Calls fn(steps) for every container of the tree.
 template <class Fn>
 void for_containers(Module& model, const Fn& fn) {
@@ -73,6 +88,11 @@ void for_containers(Module& model, const Fn& fn) {
     if (auto* sequential = dynamic_cast<Sequential*>(module)) fn(sequential->run());
     if (auto* residual = dynamic_cast<Residual*>(module)) fn(residual->run());
   }
+}
+template <class Fn>
+void for_residuals(Module& model, const Fn& fn) {
+  for (auto& [path, module] : model.named_modules())
+    if (auto* residual = dynamic_cast<Residual*>(module)) fn(*residual);
 }
 
 std::string path_of(const Module& module) { return module.path().empty() ? module.type_name() : module.path(); }
@@ -85,8 +105,9 @@ const Module* Chain::hooked() const {
   return nullptr;
 }
 
-Tensor Chain::forward(const Tensor& x) const {
+Tensor Chain::forward(const Tensor& x, const Tensor& residual) const {
   ModuleScope scope(parts[0]->path_id());
+  if (norm != nullptr) return norm->forward_relu(x, residual);
   if (linear != nullptr) {
     linear->check_input(x);
     return linear_relu(x, linear->weight, linear->bias);
@@ -97,29 +118,35 @@ Tensor Chain::forward(const Tensor& x) const {
 
 std::vector<ChainRun> fuse(Module& model) {
   for_containers(model, [](ModuleRun& run) { run.chains = chains_of(run.steps); });
+  for_residuals(model, [](Residual& block) { block.set_end(end_of(block)); });
   return chain_runs(model);
 }
 
 void unfuse(Module& model) {
   for_containers(model, [](ModuleRun& run) { run.chains.clear(); });
+  for_residuals(model, [](Residual& block) { block.set_end(std::nullopt); });
 }
 
 std::vector<ChainRun> chain_runs(Module& model) {
   std::vector<ChainRun> runs;
   model.name_tree(model.path());
-  for_containers(model, [&](const ModuleRun& run) {
-    for (const Chain& chain : run.chains) {
-      ChainRun listed{.parts = {}, .function = chain.function, .composed = ""};
-      for (const Module* part : chain.parts) listed.parts.push_back(path_of(*part));
-      const Tensor& weight = chain.linear != nullptr ? chain.linear->weight : chain.conv->weight;
-      if (const Module* hooked = chain.hooked()) {
-        listed.composed = concat(path_of(*hooked), " has a hook");
-      } else {
-        listed.composed = composed_because(weight.device(), weight.dtype());
-      }
-      runs.push_back(std::move(listed));
+  const auto list = [&](const Chain& chain) {
+    ChainRun run{.parts = {}, .function = chain.function, .composed = ""};
+    for (const Module* part : chain.parts) run.parts.push_back(path_of(*part));
+    if (const Module* hooked = chain.hooked()) {
+      run.composed = concat(path_of(*hooked), " has a hook");
+    } else if (const auto weights = chain.parts[0]->parameters(); !weights.empty()) {
+      run.composed = composed_because(weights[0].device(), weights[0].dtype());
     }
-  });
+    runs.push_back(std::move(run));
+  };
+  for (auto& [path, module] : model.named_modules()) {
+    auto* sequential = dynamic_cast<Sequential*>(module);
+    auto* residual = dynamic_cast<Residual*>(module);
+    if (sequential != nullptr) std::for_each(sequential->run().chains.begin(), sequential->run().chains.end(), list);
+    if (residual != nullptr) std::for_each(residual->run().chains.begin(), residual->run().chains.end(), list);
+    if (residual != nullptr && residual->end()) list(*residual->end());
+  }
   return runs;
 }
 

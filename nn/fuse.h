@@ -1,6 +1,7 @@
 // Fusion as a visible rewrite of a model: runs of children of Sequential and Residual become one operation each.
 //
-//   nn::fuse(*model);            // Conv2d + ReLU [+ MaxPool2d(2) | AdaptiveAvgPool2d(1)], Linear + ReLU
+//   nn::fuse(*model);            // Conv2d + ReLU [+ MaxPool2d(2) | AdaptiveAvgPool2d(1)], Linear + ReLU,
+//                                // BatchNorm2d + ReLU, and in Residual BatchNorm2d + the addition + ReLU
 //   nn::unfuse(*model);          // back to one operation a layer
 //
 // Names, parameters, state_dict() and the numbers stay what they were; what changes is what is computed at once and what

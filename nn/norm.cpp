@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include <limpid/autograd/checkpoint.h>
+#include <limpid/autograd/fused.h>
 #include <limpid/nn/init.h>
 
 namespace limpid::nn {
@@ -93,14 +94,17 @@ void BatchNorm::update_running_stats() {
   shared_->update(running_mean, running_var, options_.momentum.value_or(average));  // once, by the whole momentum
 }
 
-Tensor BatchNorm::forward(const Tensor& x) {
+Tensor BatchNorm::run(const Tensor& x, bool relu, const Tensor& residual) {
   check_input(x);
   LIMPID_CHECK(x.size(1) == options_.num_features, ShapeError, "[", type_name(), "] expects ", options_.num_features,
                " channels, input is ", x);
   // A checkpoint that runs its forward again must not count the batch twice.
   bool use_batch = uses_batch();
   bool update = training() && use_batch && options_.track_running_stats && !is_recomputing();
-  if (use_batch && shared_) return batch_norm(x, weight, bias, shared_, options_.eps);
+  if (use_batch && shared_) {
+    return relu ? batch_norm_relu(x, residual, weight, bias, shared_, options_.eps)
+                : batch_norm(x, weight, bias, shared_, options_.eps);
+  }
   if (use_batch) {
     std::int64_t count = x.numel() / options_.num_features;
     LIMPID_CHECK(count > 1, ShapeError, "[", type_name(),
@@ -108,9 +112,10 @@ Tensor BatchNorm::forward(const Tensor& x) {
                  " (input ", x, ")");
   }
   const double momentum = update ? count_batch() : 0;
-  bool running = update || !use_batch;
-  return batch_norm(x, weight, bias, running ? running_mean : Tensor(), running ? running_var : Tensor(), use_batch,
-                    momentum, options_.eps);
+  const Tensor none;
+  const Tensor &mean = update || !use_batch ? running_mean : none, &var = update || !use_batch ? running_var : none;
+  return relu ? batch_norm_relu(x, residual, weight, bias, mean, var, use_batch, momentum, options_.eps)
+              : batch_norm(x, weight, bias, mean, var, use_batch, momentum, options_.eps);
 }
 
 std::string BatchNorm::describe() const {

@@ -21,7 +21,9 @@ struct BatchNormOptions {
 // In training, more than one value per channel is needed: ShapeError otherwise.
 class BatchNorm : public Module {
  public:
-  Tensor forward(const Tensor& x) override;
+  Tensor forward(const Tensor& x) override { return run(x, false, Tensor()); }
+  // relu(forward(x) + residual) as one operation; the residual may be undefined (autograd/fused.h).
+  Tensor forward_relu(const Tensor& x, const Tensor& residual) { return run(x, true, residual); }
   std::string describe() const override;
   const BatchNormOptions& options() const { return options_; }
   void reset_running_stats();
@@ -50,6 +52,7 @@ class BatchNorm : public Module {
   virtual void check_input(const Tensor& x) const = 0;
 
  private:
+  Tensor run(const Tensor& x, bool relu, const Tensor& residual);
   double count_batch();  // counts it, and gives the momentum for it
   BatchNormOptions options_;
   bool frozen_ = false;

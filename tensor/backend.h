@@ -1,6 +1,6 @@
-// What tensor/ asks of a device that is not the CPU: its kernels, its memory and copies. A plain struct of functions, like
-// the kernel table. The room of the backend defines it: cuda/backend.cpp, or cuda/absent.cpp in a build without CUDA.
-// Not here: streams, events and errors of CUDA (cuda/runtime.h).
+// What tensor/ asks of a device that is not the CPU: its kernels, its memory and copies. A plain struct of functions,
+// like the kernel table. The room of the backend defines it: cuda/backend.cpp, or cuda/absent.cpp in a build without
+// CUDA. Not here: streams, events and errors of CUDA (cuda/runtime.h).
 #pragma once
 
 #include <cstdint>
@@ -26,9 +26,9 @@ struct Backend {
   memory::Allocator& (*allocator)(int index);
   // The stream that orders this thread's work on device `index` now.
   memory::StreamId (*current_stream)(int index);
-  // The same bytes on another device: both are dense with equal shape, strides and dtype, and at least one of them is on
-  // this backend. In order with the current streams. To and from the host it returns when the bytes are there, unless
-  // `non_blocking` and the host's side is pinned.
+  // The same bytes on another device: both are dense with equal shape, strides and dtype, and at least one of them is
+  // on this backend. In order with the current streams. To and from the host it returns when the bytes are there,
+  // unless `non_blocking` and the host's side is pinned.
   void (*copy)(Tensor& out, const Tensor& x, bool non_blocking);
   // Page-locked host memory, which copies read and write asynchronously. In order with no stream: a block that a copy
   // uses is reused when the copy is done.

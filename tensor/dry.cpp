@@ -116,7 +116,8 @@ Kernels silenced(Kernels k, const char* device) {
 FusedKernels silenced(FusedKernels k, const char* device) {
   k.device = device;
   auto all = [](auto&... entries) { (silence(entries), ...); };
-  all(k.conv2d_tail, k.conv2d_tail_backward, k.conv2d_tail_weight, k.relu_rows, k.relu_rows_backward);
+  all(k.conv2d_tail, k.conv2d_tail_backward, k.conv2d_tail_weight, k.batch_norm_relu_apply,
+      k.relu_rows, k.relu_rows_backward);
   return k;
 }
 

@@ -24,7 +24,12 @@ struct FusedKernels {
   void (*conv2d_tail_weight)(ConvTail tail, const Conv2dDesc& desc, const OpPlan& plan, Tensor& dw, Tensor& db,
                              const Tensor& x, const Tensor& dy, const Tensor& bits, Tensor& workspace);
 
-  // ---- ReLU of dense rows [R, C]; bits u8 [R, bit_bytes(C)]. y = max(y, 0) in place; dz = dy where the bit is set.
+  // ---- y = max(batch_norm_apply(x) [+ residual], 0) over rows [P,C] (kernels.h); residual [P,C] or undefined; bits as below.
+  void (*batch_norm_relu_apply)(Tensor& y, Tensor& bits, const Tensor& x, const Tensor& residual, const Tensor& mean,
+                                const Tensor& invstd, const Tensor& weight, const Tensor& bias);
+
+  // ---- ReLU of dense rows [R, C]; bits u8 [R, bit_bytes(C)]. y = max(y, 0) in place; dz = dy where the bit is set;
+  // dz may be dy.
   void (*relu_rows)(Tensor& y, Tensor& bits);
   void (*relu_rows_backward)(Tensor& dz, const Tensor& dy, const Tensor& bits);
 };

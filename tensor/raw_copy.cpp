@@ -74,6 +74,7 @@ Tensor to_device(const Tensor& x, Device device, bool non_blocking) {
 }
 
 void copy(Tensor& out, const Tensor& x) {
+  if (out.device() != x.device() && !out.device().is_dry() && !x.device().is_dry()) return copy(out, to_device(x, out.device()));
   check_same_device("copy_", out, x);
   const Tensor& source = expand("copy_", x, out.shape());
   kernels_for(out.device()).copy(out, is_overwritten_by(source, out) ? clone(source) : source);

@@ -42,6 +42,14 @@ std::optional<WeightGradients> conv2d_tail_weight(ConvTail tail, const Conv2dDes
   return out;
 }
 
+WithBits batch_norm_relu_apply(const Tensor& rows, const Tensor& residual, const Tensor& mean, const Tensor& invstd,
+                               const Tensor& weight, const Tensor& bias, bool want_bits) {
+  WithBits out{empty(rows.shape(), rows.dtype(), rows.device()), Tensor()};
+  if (want_bits) out.bits = empty_bits(rows.shape()[0], rows.shape()[1], rows.device());
+  fused_kernels_for(rows.device())->batch_norm_relu_apply(out.y, out.bits, rows, residual, mean, invstd, weight, bias);
+  return out;
+}
+
 WithBits relu_rows(Tensor rows, bool want_bits) {
   WithBits out{std::move(rows), Tensor()};
   if (want_bits) out.bits = empty_bits(out.y.shape()[0], out.y.shape()[1], out.y.device());
@@ -49,9 +57,10 @@ WithBits relu_rows(Tensor rows, bool want_bits) {
   return out;
 }
 
-Tensor relu_rows_backward(const Tensor& dy, const Tensor& bits) {
-  Tensor dz = empty(dy.shape(), dy.dtype(), dy.device());
-  fused_kernels_for(dy.device())->relu_rows_backward(dz, contiguous(dy), bits);
+Tensor relu_rows_backward(const Tensor& dy, const Tensor& bits, bool reuse) {
+  const Tensor rows = contiguous(dy);
+  Tensor dz = reuse || rows.storage() != dy.storage() ? rows : empty(dy.shape(), dy.dtype(), dy.device());
+  fused_kernels_for(dy.device())->relu_rows_backward(dz, rows, bits);
   return dz;
 }
 

@@ -24,8 +24,13 @@ struct WeightGradients {
 std::optional<WeightGradients> conv2d_tail_weight(ConvTail tail, const Conv2dDesc& desc, const Tensor& x,
                                                   const Tensor& dy, const Tensor& bits, bool want_bias);
 
+// rows [P, C]; residual [P, C] or undefined.
+WithBits batch_norm_relu_apply(const Tensor& rows, const Tensor& residual, const Tensor& mean, const Tensor& invstd,
+                               const Tensor& weight, const Tensor& bias, bool want_bits);
+
 // rows [R, C], which nobody else reads: overwritten.
 WithBits relu_rows(Tensor rows, bool want_bits);
-Tensor relu_rows_backward(const Tensor& dy, const Tensor& bits);
+// dy [R, C] where the bit is set. With `reuse`, dy's own memory may be overwritten for it: nobody else reads it.
+Tensor relu_rows_backward(const Tensor& dy, const Tensor& bits, bool reuse);
 
 }  // namespace limpid::raw

@@ -13,6 +13,7 @@
 #include <limpid/base/error.h>
 #include <limpid/base/file.h>
 #include <limpid/tensor/creation.h>
+#include <limpid/tensor/raw.h>
 
 namespace limpid {
 namespace {
@@ -211,8 +212,13 @@ class HeaderReader {
 
 void save_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
                       const std::map<std::string, std::string>& metadata) {
+  std::map<std::string, Tensor> on_cpu;
+  for (const auto& [name, tensor] : tensors) {
+    const bool on_gpu = tensor.defined() && tensor.device().type == DeviceType::cuda;
+    on_cpu.emplace(name, on_gpu ? raw::to_device(tensor, kCpu) : tensor);
+  }
   std::vector<const std::pair<const std::string, Tensor>*> order;
-  for (const auto& item : tensors) {
+  for (const auto& item : on_cpu) {
     LIMPID_CHECK(item.first != kMetadata, ArgumentError, "[save_safetensors] a tensor cannot be named ", kMetadata);
     LIMPID_CHECK(item.second.defined(), ArgumentError, "[save_safetensors] tensor \"", item.first, "\" is undefined");
     LIMPID_CHECK(item.second.device() == kCpu, DeviceError, "[save_safetensors] tensor \"", item.first,

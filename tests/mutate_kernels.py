@@ -28,6 +28,8 @@ EQUIVALENT = [
     ("example_kernels.cu", "__syncthreads();  // the array may still be read from the last call", "barrier removed",
      "of the callers the only one that calls it twice has a barrier in between"),
     ("example_kernels.cu", "__syncthreads();", "barrier removed [2]", "no caller calls it twice"),
+    ("example_kernels.cu", "for (int first = 0; first < k; first += tile) {", "< to <=",
+     "one round more adds zeros: every load is guarded by its own bound"),
 ]
 
 

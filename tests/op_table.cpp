@@ -565,6 +565,28 @@ std::vector<OpRow> network_rows() {
                             [c](const Inputs& i) { return naive_conv2d(i, c.o); }});
   }
   rows.push_back(conv);
+  OpRow norm_relu = row("batch_norm_relu", {});
+  for (const Shape& shape : {Shape{3, 5, 2, 3}, Shape{4, 9}, Shape{2, 16, 3, 3}}) {
+    const std::int64_t c = shape[1];
+    for (bool added : {false, true}) {
+      for (bool training : {true, false}) {
+        Inputs in{input(shape, -2, 2, 61), input({c}, 0.5, 1.5, 62), input({c}, -0.5, 0.5, 63)};
+        // Far from zero: the kink of ReLU stays away from the sums.
+        const Tensor noise = sample(shape, -1, 1, 64);
+        if (added) in.push_back(leaf((noise + sign(noise) * 8).detach()));
+        const auto run = [added, training, c](const Inputs& i, bool fused_form) {
+          Tensor mean = full({c}, 0.25, {.dtype = i[0].dtype()}), var = full({c}, 1.5, {.dtype = i[0].dtype()});
+          if (fused_form) return batch_norm_relu(i[0], added ? i[3] : Tensor(), i[1], i[2], mean, var, training, 0.1, 1e-5);
+          Tensor y = batch_norm(i[0], i[1], i[2], mean, var, training, 0.1, 1e-5);
+          return relu(added ? add(y, i[3]) : y);
+        };
+        // The row of batch_norm has the plain loops.
+        norm_relu.samples.push_back({added ? "residual" : "alone", in, [run](const Inputs& i) { return run(i, true); },
+                                     [run](const Inputs& i) { return run(i, false).to_vector<double>(); }});
+      }
+    }
+  }
+  rows.push_back(norm_relu);
   OpRow fused = row("conv2d_relu", {});
   for (const ConvCase& c : std::vector<ConvCase>{
            {"3x3", {2, 3, 6, 5}, {4, 3, 3, 3}, true, {}},

@@ -54,7 +54,8 @@ TEST_CASE("info: a driver that is too old is an error with both versions, no dev
 }
 
 TEST_CASE("--device: a GPU that is not there, one without kernels, nonsense") {
-  const std::vector<std::string> train{"train", "--data", "synthetic", "--model", "mlp", "--limit", "64", "--epochs", "1", "--quiet"};
+  const std::vector<std::string> train{"train",   "--data", "synthetic", "--model", "mlp",
+                                       "--limit", "64",     "--epochs",  "1",       "--quiet"};
   const auto on = [&](const char* device) {
     std::vector<std::string> words = train;
     words.insert(words.end(), {"--device", device});

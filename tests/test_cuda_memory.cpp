@@ -35,7 +35,8 @@ struct Variant {
 };
 std::vector<Variant> variants() {
   std::vector<Variant> all;
-  for (const PolicyEntry& entry : policies()) all.push_back({entry.name, entry.make, {}, std::string(entry.name) == "expandable"});
+  for (const PolicyEntry& entry : policies())
+    all.push_back({entry.name, entry.make, {}, std::string(entry.name) == "expandable"});
   all.push_back({"native, expandable", make_native_policy, parse_allocator_settings("expandable_segments:True"), true});
   return all;
 }
@@ -104,12 +105,13 @@ TEST_CASE("a device without virtual memory says so, and native does without") {
 TEST_CASE("every policy: the same requests make the same log as on the simulated device") {
   for (const Variant& v : variants()) {
     INFO(v.name);
-    fake::reset({.capacity = 300 * kMiB, .exec = fake::Exec::eager, .fill = false});
+    fake::reset({.capacity = 300 * kMiB, .exec = fake::Exec::eager, .protect = false, .fill = false});
     auto simulated = std::make_shared<SimulatedMemory>(300 * kMiB);
     Allocator real(std::make_shared<cu::CudaMemory>(0), v.settings, v.policy), dry(simulated, v.settings, v.policy);
     std::vector<Block*> real_live, dry_live;
     scripted_run(real, no_change, stream, real_live);
-    scripted_run(dry, no_change, [](std::uint64_t n) { return n == 0 ? 0 : stream(n); }, dry_live);
+    scripted_run(
+        dry, no_change, [](std::uint64_t n) { return n == 0 ? 0 : stream(n); }, dry_live);
     REQUIRE(real_live.size() == dry_live.size());
     CHECK(memory_stats(real.stats()) == memory_stats(dry.stats()));
     CHECK(fake::used_bytes() == real.ledger().reserved);
@@ -126,7 +128,7 @@ TEST_CASE("every policy: blocks keep what streams write to them, whatever the or
   for (const Variant& v : variants()) {
     INFO(v.name);
     for (std::uint64_t seed = 1; seed <= 2; seed++) {
-      fake::reset({.capacity = 200 * kMiB, .seed = seed, .fill = false});
+      fake::reset({.capacity = 200 * kMiB, .seed = seed, .protect = false, .fill = false});
       {
         Allocator allocator(std::make_shared<cu::CudaMemory>(0), v.settings, v.policy);
         struct Held {
@@ -181,7 +183,7 @@ namespace {
 
 // The script with the k-th call of the driver failing; true when there was no k-th call.
 bool run_with_failing_call(const Variant& v, std::uint64_t k, int status, int& thrown) {
-  fake::reset({.capacity = 300 * kMiB, .seed = k, .fill = false});
+  fake::reset({.capacity = 300 * kMiB, .seed = k, .protect = false, .fill = false});
   std::vector<Block*> live;
   bool happened = false;
   {
@@ -248,7 +250,8 @@ TEST_CASE("out of memory carries the device and who holds its memory") {
     CHECK(e.info().processes[1].name.substr(0, 9) == "test_cuda");
     const std::string text = e.what();
     CHECK(text.find("Programs on cuda:0: (unnamed) (pid 4000000) 50.00 MiB, test_cuda") != std::string::npos);
-    CHECK(to_json(e.info()).find("\"processes\":[{\"pid\":4000000,\"name\":\"\",\"bytes\":52428800}") != std::string::npos);
+    CHECK(to_json(e.info()).find("\"processes\":[{\"pid\":4000000,\"name\":\"\",\"bytes\":52428800}") !=
+          std::string::npos);
   }
   CHECK(caught);
   a.free(held);

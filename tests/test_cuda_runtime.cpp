@@ -129,7 +129,8 @@ TEST_CASE("an error names the call, the place and CUDA's text, and does not ling
     CHECK(e.call() == "cudaDeviceSynchronize");
     CHECK(e.code() == 999);
     CHECK_FALSE(e.sticky());
-    CHECK(has(e.what(), "[cuda] cudaDeviceSynchronize failed: unknown error (cudaErrorUnknown, 999) at cuda/runtime.cpp:"));
+    CHECK(has(e.what(),
+              "[cuda] cudaDeviceSynchronize failed: unknown error (cudaErrorUnknown, 999) at cuda/runtime.cpp:"));
     CHECK(has(e.where(), "runtime.cpp:"));
   }
   CHECK(cu::runtime().cudaGetLastError() == 0);
@@ -155,8 +156,9 @@ TEST_CASE("a kernel's error comes with a later call, and at its launch when laun
   cu::set_launch_sync(true);
   text = message_of<cu::CudaError>(launch);
   cu::set_launch_sync(false);
-  CHECK(has(text, "[cuda] scale_kernel failed: an illegal memory access was encountered (cudaErrorIllegalAddress, 700) at "
-                  "kernels/scale.cu:12"));
+  CHECK(has(text,
+            "[cuda] scale_kernel failed: an illegal memory access was encountered (cudaErrorIllegalAddress, 700) at "
+            "kernels/scale.cu:12"));
   CHECK_FALSE(has(text, "LIMPID_CUDA_SYNC"));
   fake::reset({.devices = 2});
 }

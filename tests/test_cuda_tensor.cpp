@@ -196,7 +196,7 @@ TEST_CASE("the n-th call fails, for every n of a round trip: an error, usable de
     cu::current_stream(1).synchronize();
     return back.data<float>()[299'999] == 299'999.5f && up.to_vector<float>()[1] == 1.5f;
   };
-  fake::reset({.devices = 2, .fill = false});
+  fake::reset({.devices = 2, .protect = false, .fill = false});
   REQUIRE(round_trip());
   for (int status : {2, 999}) {
     int failed = 0;
@@ -232,7 +232,8 @@ TEST_CASE("the n-th call fails, for every n of a round trip: an error, usable de
 }
 
 TEST_CASE("the loader's pinned ring: batches are copied beside the computing and never overwritten too early") {
-  const auto dataset = std::make_shared<data::SyntheticDataset>(data::SyntheticOptions{.size = 64, .height = 8, .width = 8});
+  const auto dataset =
+      std::make_shared<data::SyntheticDataset>(data::SyntheticOptions{.size = 64, .height = 8, .width = 8});
   std::vector<std::vector<float>> expected;
   data::DataLoader plain(dataset, {.batch_size = 8});
   for (const data::Batch& batch : plain) expected.push_back(batch.x.to_vector<float>());
@@ -252,8 +253,9 @@ TEST_CASE("the loader's pinned ring: batches are copied beside the computing and
       for (std::size_t i = 0; i < on_gpu.size(); i++) CHECK(on_gpu[i].to_vector<float>() == expected[i]);
     }
   }
-  data::DataLoader collating(dataset, {.batch_size = 8, .pin_memory = true, .collate = [](const std::vector<data::Example>& examples) {
-                               return std::make_pair(examples[0].input, examples[0].target);
-                             }});
+  data::DataLoader collating(
+      dataset, {.batch_size = 8, .pin_memory = true, .collate = [](const std::vector<data::Example>& examples) {
+                  return std::make_pair(examples[0].input, examples[0].target);
+                }});
   for (const data::Batch& batch : collating) CHECK(batch.x.is_pinned());
 }

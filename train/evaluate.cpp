@@ -8,6 +8,7 @@
 #include <limpid/autograd/functions.h>
 #include <limpid/autograd/grad_mode.h>
 #include <limpid/base/scope.h>
+#include <limpid/cuda/copies.h>
 
 namespace limpid::train {
 namespace {
@@ -26,6 +27,17 @@ class EvalMode {
 };
 
 }  // namespace
+
+Device device_of(const nn::Module& model) {
+  const std::vector<Tensor> parameters = model.parameters();
+  return parameters.empty() ? default_device() : parameters[0].device();
+}
+
+Tensor where_computed(const Tensor& t, const nn::Module& model) {
+  const Device device = device_of(model);
+  if (t.device() == device) return t;
+  return device.type == DeviceType::cuda && t.device() == kCpu ? cu::upload(t, device.index) : t.to(device);
+}
 
 std::vector<double> Evaluation::class_accuracy() const {
   std::vector<double> out;
@@ -55,11 +67,12 @@ Evaluation evaluate(nn::Module& model, data::DataLoader& loader, std::int64_t cl
   out.confusion.assign(static_cast<std::size_t>(classes * classes), 0);
   double loss_sum = 0;
   loader.set_epoch(0);
-  auto add = [&](const Tensor& x, const Tensor& y) {
+  auto add = [&](const Tensor& images, const Tensor& y) {
+    const Tensor x = where_computed(images, model);
     const Tensor logits = model(x);
     LIMPID_CHECK(logits.dim() == 2 && logits.size(1) == classes, ShapeError, "[evaluate] expected logits [N,", classes,
                  "], the model gave ", logits);
-    loss_sum += cross_entropy(logits, y).item() * static_cast<double>(x.size(0));
+    loss_sum += cross_entropy(logits, where_computed(y, model)).item() * static_cast<double>(x.size(0));
     const std::vector<std::int64_t> predicted = predicted_classes(logits);
     const std::vector<std::int64_t> truth = y.to_vector<std::int64_t>();
     for (std::size_t i = 0; i < truth.size(); i++) {

@@ -41,6 +41,10 @@ Evaluation evaluate(nn::Module& model, data::DataLoader& loader, std::int64_t cl
 // NaN has a sign, which says nothing and would be printed: -nan becomes nan.
 inline double unsigned_nan(double value) { return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value; }
 
+// Where a model's parameters are; without any, this thread's default device.
+Device device_of(const nn::Module& model);
+// A tensor of a batch on the model's device: itself, or a copy, which from pinned memory goes on beside the computing.
+Tensor where_computed(const Tensor& t, const nn::Module& model);
 // The class with the highest logit, row by row (the first of equals).
 std::vector<std::int64_t> predicted_classes(const Tensor& logits);
 

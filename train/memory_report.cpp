@@ -22,8 +22,8 @@ Json scope_json(const Scope& scope) {
 
 }  // namespace
 
-MemoryReport memory_report() {
-  return memory_report(memory::host_allocator().ledger_at_peak(), memory::io_allocator().ledger_at_peak());
+MemoryReport memory_report(const memory::Allocator& compute) {
+  return memory_report(compute.ledger_at_peak(), memory::io_allocator().ledger_at_peak());
 }
 
 MemoryReport memory_report(const memory::Ledger& compute, const memory::Ledger& io) {
@@ -96,8 +96,8 @@ std::string to_json(const MemoryReport& report) {
   return json.dump();
 }
 
-std::string memory_line() {
-  const memory::Ledger now = memory::host_allocator().ledger();
+std::string memory_line(const memory::Allocator& compute) {
+  const memory::Ledger now = compute.ledger();
   Json json;
   json["roles"] = roles_json(now.live);
   json["rounding"] = now.rounding;

@@ -28,7 +28,7 @@ struct MemoryReport {
   std::uint64_t role(memory::Role r) const { return roles[static_cast<std::size_t>(r)]; }
 };
 
-MemoryReport memory_report();
+MemoryReport memory_report(const memory::Allocator& compute = memory::host_allocator());
 // The same of any two pools, from their ledgers at the peak.
 MemoryReport memory_report(const memory::Ledger& compute, const memory::Ledger& io);
 // "step 12, forward, conv2d in conv2": the instant of the peak.
@@ -38,6 +38,6 @@ std::string to_string(const MemoryReport& report);
 // {"roles": {...}, "rounding": ..., "allocated": ..., "reserved": ..., "at": {"step": ..., "phase": ..., ...}, ...}
 std::string to_json(const MemoryReport& report);
 // The compute pool now, as one JSON object for ledger.jsonl: {"roles": {...}, "rounding": ..., ...}
-std::string memory_line();
+std::string memory_line(const memory::Allocator& compute = memory::host_allocator());
 
 }  // namespace limpid::train

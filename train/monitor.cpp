@@ -44,9 +44,9 @@ std::string rate(double per_second) {
 
 }  // namespace
 
-MonitorMemory monitor_memory() {
-  const memory::Ledger compute = memory::host_allocator().ledger(), io = memory::io_allocator().ledger();
-  const MemoryReport now = memory_report(compute, io), peak = memory_report();
+MonitorMemory monitor_memory(const memory::Allocator& pool) {
+  const memory::Ledger compute = pool.ledger(), io = memory::io_allocator().ledger();
+  const MemoryReport now = memory_report(compute, io), peak = memory_report(pool);
   return {.roles = now.roles,
           .rounding = now.rounding,
           .allocated = now.allocated,
@@ -187,14 +187,14 @@ std::string to_json(const Diagnosis& d) {
   return json.dump();
 }
 
-MonitorSources monitor_sources(const data::DataLoader& loader) {
+MonitorSources monitor_sources(const data::DataLoader& loader, const memory::Allocator& compute) {
   return {.now = [] {
             return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
           },
           .cpu_seconds = cpu::compute_cpu_seconds,
           .data_wait = [&loader] { return loader.wait_seconds(); },
           .threads = [] { return std::int64_t{cpu::num_threads()}; },
-          .memory = monitor_memory};
+          .memory = [&compute] { return monitor_memory(compute); }};
 }
 
 void Monitor::go_on() {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <limpid/data/loader.h>
+#include <limpid/memory/allocator.h>
 #include <limpid/memory/role.h>
 
 namespace limpid::train {
@@ -25,7 +26,7 @@ struct MonitorMemory {
   std::array<std::uint64_t, memory::kRoleCount> peak_roles{};
   std::uint64_t peak_allocated = 0;  // peak_roles and the rounding of that instant
 };
-MonitorMemory monitor_memory();
+MonitorMemory monitor_memory(const memory::Allocator& compute = memory::host_allocator());
 
 // A window of steps. seconds = data_wait + compute + rest; evaluations and checkpoints are in none of them.
 struct MonitorRecord {
@@ -87,7 +88,8 @@ struct MonitorSources {
   std::function<std::int64_t()> threads;
   std::function<MonitorMemory()> memory;
 };
-MonitorSources monitor_sources(const data::DataLoader& loader);  // of this process; the loader must outlive them
+MonitorSources monitor_sources(const data::DataLoader& loader,
+                               const memory::Allocator& compute = memory::host_allocator());  // of this process; the loader must outlive them
 
 // What the monitor is told of a step.
 struct MonitoredStep {

@@ -6,6 +6,7 @@
 
 #include <limpid/base/error.h>
 #include <limpid/base/format.h>
+#include <limpid/cuda/copies.h>
 #include <limpid/memory/allocator.h>
 #include <limpid/data/sampler.h>
 #include <limpid/memory/policies.h>
@@ -15,6 +16,7 @@
 #include <limpid/optim/rmsprop.h>
 #include <limpid/optim/sgd.h>
 #include <limpid/tensor/kernels.h>
+#include <limpid/tensor/storage.h>
 #include <limpid/train/batch_norm_modes.h>
 #include <limpid/train/scaling_policy.h>
 #include <limpid/train/state_json_private.h>
@@ -150,6 +152,8 @@ void check(const TrainSettings& s) {
   const Device device = parse_device(s.device);
   LIMPID_CHECK(!device.is_dry(), ArgumentError, "[train] nothing is computed on ", s.device, ": limpid plan makes dry runs");
   kernels_for(device);  // says what is missing
+  LIMPID_CHECK(device == kCpu || s.reserve_plan != "dry", ArgumentError,
+               "[train] reserve-plan dry rehearses the CPU's allocations, the run is on ", device, ": give a trace of such a run");
   memory::policy_named(s.policy);
   const memory::AllocatorSettings knobs = memory::parse_allocator_settings(s.alloc_conf);
   LIMPID_CHECK(s.reserve_plan.empty() || knobs.retain == memory::AllocatorSettings::kRetainAll, ArgumentError,
@@ -163,17 +167,24 @@ void check(const TrainSettings& s) {
 
 void apply_memory_settings(const TrainSettings& s) {
   const memory::AllocatorSettings knobs = memory::parse_allocator_settings(s.alloc_conf);
+  const Device device = parse_device(s.device);
   memory::set_host_huge_pages(s.huge_pages);
-  if (memory::host_pool_exists()) {
-    const memory::Allocator& pool = memory::host_allocator();
+  if (device == kCpu ? memory::host_pool_exists() : cu::pool_exists(device.index)) {
+    const memory::Allocator& pool = compute_pool(s);
     LIMPID_CHECK(s.policy == pool.policy_name() && knobs == pool.settings(), ArgumentError,
-                 "[train] the pool of CPU tensors was made with the policy ", pool.policy_name(), " (",
+                 "[train] the pool of ", device, " tensors was made with the policy ", pool.policy_name(), " (",
                  to_string(pool.settings()), "), the settings ask for ", s.policy, " (", to_string(knobs),
                  "): apply_memory_settings() comes before the first tensor");
     return;
   }
-  memory::set_host_policy(memory::policy_named(s.policy), knobs);
+  if (device == kCpu) {
+    memory::set_host_policy(memory::policy_named(s.policy), knobs);
+  } else {
+    cu::set_memory_policy(device.index, memory::policy_named(s.policy), knobs);
+  }
 }
+
+memory::Allocator& compute_pool(const TrainSettings& s) { return allocator_for(parse_device(s.device)); }
 
 std::vector<std::int64_t> micro_batches_of(const TrainSettings& s, std::int64_t samples) {
   if (s.micro_batch == 0) return {samples};

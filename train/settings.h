@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <limpid/memory/allocator.h>
 #include <limpid/optim/lr_scheduler.h>
 #include <limpid/optim/optimizer.h>
 
@@ -74,6 +75,9 @@ struct TrainSettings {
 
   bool operator==(const TrainSettings&) const = default;
 };
+
+// The pool of the run's tensors and workspaces: that of settings.device.
+memory::Allocator& compute_pool(const TrainSettings& settings);
 
 // ArgumentError names the first setting outside its range.
 void check(const TrainSettings& settings);

@@ -20,10 +20,7 @@
 namespace limpid::train {
 namespace {
 
-memory::Stats pool_stats(const nn::Module& model) {
-  const std::vector<Tensor> parameters = model.parameters();
-  return allocator_for(parameters.empty() ? default_device() : parameters[0].device()).stats();
-}
+memory::Stats pool_stats(const nn::Module& model) { return allocator_for(device_of(model)).stats(); }
 
 // One allocation for all buffers of `dtype`, cut into views with the buffers' shapes.
 void save_buffers_of(DType dtype, const std::vector<Tensor>& buffers, std::vector<Tensor>& saved) {
@@ -182,10 +179,11 @@ void Step::compute_piece(const Tensor& x, const Tensor& y) {
 
 void Step::compute(const data::Batch& batch) {
   const std::vector<std::int64_t> sizes = cut(batch.size());
-  if (sizes.size() == 1) return compute_piece(batch.x, batch.y);
+  const Tensor x = where_computed(batch.x, model_), y = where_computed(batch.y, model_);
+  if (sizes.size() == 1) return compute_piece(x, y);
   std::int64_t at = 0;
   for (std::int64_t size : sizes) {
-    compute_piece(raw::narrow(batch.x, 0, at, size), raw::narrow(batch.y, 0, at, size));
+    compute_piece(raw::narrow(x, 0, at, size), raw::narrow(y, 0, at, size));
     at += size;
   }
 }
@@ -307,7 +305,11 @@ void Step::add(const data::Batch& batch) {
                " samples, which are no multiple of the quantum ", options_.quantum);
   if (exact_) {
     with_retries([&] {
-      kept_.emplace_back(raw::clone(batch.x), raw::clone(batch.y));
+      const auto kept = [this](const Tensor& t) {
+        Tensor there = where_computed(t, model_);
+        return there.storage() == t.storage() ? raw::clone(t) : there;
+      };
+      kept_.emplace_back(kept(batch.x), kept(batch.y));
       done_ += batch.size();
     });
     return;

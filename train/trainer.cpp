@@ -52,14 +52,15 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, Start start, TrainObs
     options.num_workers = static_cast<int>(settings_.workers);
     options.seed = settings_.seed;
     options.transform = transform;
+    options.pin_memory = parse_device(settings_.device) != kCpu;
     return std::make_unique<data::DataLoader>(dataset, options);
   };
   loader_ = make_loader(parts_.training, parts_.training_transform, true);
   if (parts_.validation) validation_loader_ = make_loader(parts_.validation, parts_.evaluation_transform, false);
   if (parts_.test) test_loader_ = make_loader(parts_.test, parts_.evaluation_transform, false);
-  monitor_ = std::make_unique<Monitor>(settings_.monitor_every, monitor_sources(*loader_));
+  monitor_ = std::make_unique<Monitor>(settings_.monitor_every, monitor_sources(*loader_, compute_pool(settings_)));
 
-  memory::Allocator& pool = memory::host_allocator();
+  memory::Allocator& pool = compute_pool(settings_);
   pool.empty_cache();
   pool.reset_peak_stats();
   memory::io_allocator().reset_peak_stats();
@@ -71,6 +72,7 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, Start start, TrainObs
   apply_cap(settings_.memory_cap, pool, memory::io_allocator());
 
   parts_.model->name_tree();
+  parts_.model->to(parse_device(settings_.device));
   optimizer_ = make_optimizer(settings_, parts_.model->parameters());
   if (needs_scaler(settings_.amp)) scaler_ = std::make_unique<optim::GradScaler>();
   StepOptions options = step_options(settings_);
@@ -309,7 +311,7 @@ EpochRecord Trainer::finish_epoch() {
   state_.epoch_loss = state_.epoch_seconds = 0;
   state_.epoch_correct = state_.epoch_samples = 0;
   if (folder_) {
-    nlohmann::ordered_json json = nlohmann::ordered_json::parse(memory_line());
+    nlohmann::ordered_json json = nlohmann::ordered_json::parse(memory_line(compute_pool(settings_)));
     json["train_loss"] = finite_or_null(record.train_loss);
     json["train_accuracy"] = record.train_accuracy;
     if (record.validation) {
@@ -340,8 +342,9 @@ void Trainer::save(bool best) {
 TrainResult Trainer::run(const std::atomic<bool>* stop) {
   auto stop_asked = [&] { return stop && stop->load(std::memory_order_relaxed); };
   TrainResult result;
-  auto device_calls = [] {
-    const memory::Stats stats = memory::host_allocator().stats();
+  memory::Allocator& pool = compute_pool(settings_);
+  auto device_calls = [&pool] {
+    const memory::Stats stats = pool.stats();
     return stats.num_device_alloc + stats.num_device_free;
   };
   const std::int64_t first_step = state_.step, calls_before = device_calls();
@@ -357,14 +360,14 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
       add_to_step(batch);
       if (batch.place.micro + 1 < batch.place.micros) continue;
       StepRecord record = finish_step(batch);
-      memory::host_allocator().end_step();
+      pool.end_step();
       if (state_.step == first_step + 1) calls_after_first = device_calls();
       state_.loader.position = batch.position + 1;
       if (std::optional<memory::LeakReport> leak = leak_check_.step_done()) {
         observer_->on_leak(*leak);
         leaks_.push_back(std::move(*leak));
       }
-      const memory::Ledger now = memory::host_allocator().ledger();
+      const memory::Ledger now = pool.ledger();
       record.allocated_bytes = now.allocated();
       record.reserved_bytes = now.reserved;
       record.seconds = seconds_since(start);
@@ -405,7 +408,7 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
   result.best_epoch = state_.best_epoch;
   result.best_validation_loss = state_.best_loss;
   result.best_validation_accuracy = state_.best_accuracy;
-  result.memory = memory_report();
+  result.memory = memory_report(pool);
   result.leaks = std::move(leaks_);
   result.checkpoint = saved_folder_;
   result.parameters = model().num_parameters();

@@ -156,7 +156,7 @@ class Trainer {
   std::int64_t steps_an_epoch_ = 0, total_steps_ = 0;
   std::optional<memory::ReservePlanResult> reserved_;
   std::int64_t saved_step_ = -1;
-  memory::LeakCheck leak_check_{memory::host_allocator(), live_graph()};
+  memory::LeakCheck leak_check_{compute_pool(settings_), live_graph()};
   std::vector<memory::LeakReport> leaks_;
   std::optional<std::uint64_t> largest_input_;  // bytes, of the steps made
   std::string saved_folder_;

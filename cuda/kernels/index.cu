@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 // Operands: out, index, x without dim.
 template <class Bits>
 __global__ void __launch_bounds__(kBlockThreads)
-    gather_kernel(StridedIndex<3> walk, Bits* out, const std::int64_t* index, const Bits* x, std::int64_t bound,
-                  std::int64_t x_step) {
+    gather_elements_kernel(StridedIndex<3> walk, Bits* out, const std::int64_t* index, const Bits* x,
+                           std::int64_t bound, std::int64_t x_step) {
   for (std::int64_t i = first_position(); i < walk.count; i += position_step()) {
     std::int64_t at[3];
     walk.offsets(i, at);
@@ -140,8 +140,8 @@ cudaError_t gather(DType dtype, const Shape& shape, const Output& out, const Inp
         loop.stride[1][0] == 0 && loop.stride[2][0] == 1 && loop.extent[0] % width == 0 && x_step % width == 0 &&
         can_group<3>(loop, width, {out.data, index.data, x.data}, {sizeof(Bits), sizeof(Bits), sizeof(Bits)});
     const StridedIndex<3> walk(loop, rows ? width : 1);
-    return launch(rows ? gather_rows_kernel<Bits> : gather_kernel<Bits>, grid_for(walk.count), kBlockThreads, 0, stream,
-                  walk, to, at_index, from, bound, x_step);
+    return launch(rows ? gather_rows_kernel<Bits> : gather_elements_kernel<Bits>, grid_for(walk.count), kBlockThreads,
+                  0, stream, walk, to, at_index, from, bound, x_step);
   });
 }
 

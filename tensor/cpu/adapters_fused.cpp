@@ -3,6 +3,9 @@
 #include <limpid/tensor/cpu/conv_tail.h>
 #include <limpid/tensor/cpu/convert.h>
 #include <limpid/tensor/cpu/kernels_cpu.h>
+#include <limpid/tensor/cpu/math_kernels.h>
+#include <limpid/tensor/cpu/norm.h>
+#include <limpid/tensor/cpu/parallel.h>
 #include <limpid/tensor/fused_kernels.h>
 #include <limpid/tensor/workspace_cap.h>
 
@@ -61,6 +64,30 @@ void conv2d_tail_weight(ConvTail tail, const Conv2dDesc& desc, const OpPlan& pla
   });
 }
 
+// A piece of rows after the other, so that what follows the normalisation finds it in the cache.
+void batch_norm_relu_apply(Tensor& y, Tensor& bits, const Tensor& x, const Tensor& residual, const Tensor& mean,
+                           const Tensor& invstd, const Tensor& weight, const Tensor& bias) {
+  const std::int64_t pixels = x.shape()[0], channels = x.shape()[1], row_bits = bit_bytes(channels);
+  const double* m = mean.data<double>();
+  const double* inv = invstd.data<double>();
+  std::uint8_t* b = bits.defined() ? bits.mutable_data<std::uint8_t>() : nullptr;
+  visit_full_floats(x.dtype(), [&]<class T>() {
+    const T* in = x.data<T>();
+    const T* skip = residual.defined() ? residual.data<T>() : nullptr;
+    const T* w = weight.defined() ? weight.data<T>() : nullptr;
+    const T* offset = bias.defined() ? bias.data<T>() : nullptr;
+    T* out = y.mutable_data<T>();
+    constexpr std::int64_t kPiece = 16384;  // elements
+    parallel_chunks(pixels, std::max<std::int64_t>(1, kPiece / std::max<std::int64_t>(1, channels)),
+                    [&](std::int64_t begin, std::int64_t end) {
+                      const std::int64_t at = begin * channels, n = (end - begin) * channels;
+                      cpu::batch_norm_apply<T>(end - begin, channels, in + at, m, inv, w, offset, out + at, false);
+                      if (skip != nullptr) cpu::add<T>(n, out + at, skip + at, out + at);
+                      cpu::relu_rows<T>(end - begin, channels, out + at, b != nullptr ? b + begin * row_bits : nullptr);
+                    });
+  });
+}
+
 void relu_rows(Tensor& y, Tensor& bits) {
   visit_full_floats(y.dtype(), [&]<class T>() {
     cpu::relu_rows<T>(y.shape()[0], y.shape()[1], y.mutable_data<T>(),
@@ -81,6 +108,7 @@ constexpr FusedKernels kFusedTable{
     .conv2d_tail_backward = conv2d_tail_backward,
     .plan_conv2d_tail_weight = plan_conv2d_tail_weight,
     .conv2d_tail_weight = conv2d_tail_weight,
+    .batch_norm_relu_apply = batch_norm_relu_apply,
     .relu_rows = relu_rows,
     .relu_rows_backward = relu_rows_backward,
 };

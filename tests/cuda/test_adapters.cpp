@@ -18,39 +18,20 @@ using namespace tensor_test;
 namespace limpid::cu {
 // The entries that this test is about; the others stay null.
 const Kernels* cuda_kernels() {
-  static constexpr Kernels kTable{.device = "cuda",
-                                  .fill = entries::fill,
-                                  .copy = entries::copy,
-                                  .flip = entries::flip,
-                                  .unary = entries::unary,
-                                  .unary_grad = entries::unary_grad,
-                                  .binary = entries::binary,
-                                  .binary_grad = entries::binary_grad,
-                                  .compare = entries::compare,
-                                  .where = entries::where,
-                                  .add_scaled = entries::add_scaled,
-                                  .is_finite = entries::is_finite,
-                                  .all_finite = entries::all_finite,
-                                  .reduce = entries::reduce,
-                                  .arg_reduce = entries::arg_reduce,
-                                  .gather = entries::gather,
-                                  .scatter_add = entries::scatter_add,
-                                  .index_select = entries::index_select,
-                                  .index_add = entries::index_add,
-                                  .one_hot = entries::one_hot,
-                                  .uniform = entries::uniform,
-                                  .normal = entries::normal,
-                                  .dropout = entries::dropout,
-                                  .sgd = entries::sgd,
-                                  .adam = entries::adam,
-                                  .rmsprop = entries::rmsprop,
-                                  .lamb = entries::lamb,
-                                  .lars = entries::lars,
-                                  .sum_of_squares = entries::sum_of_squares,
-                                  .scale = entries::scale,
-                                  .amp_unscale = entries::amp_unscale,
-                                  .amp_update = entries::amp_update};
-  return &kTable;
+  static const Kernels table = [] {
+    Kernels kernels{};
+    kernels.device = "cuda";
+#define LIMPID_SET(name) kernels.name = entries::name;
+    LIMPID_SET(fill) LIMPID_SET(copy) LIMPID_SET(flip) LIMPID_SET(unary) LIMPID_SET(unary_grad) LIMPID_SET(binary)
+    LIMPID_SET(binary_grad) LIMPID_SET(compare) LIMPID_SET(where) LIMPID_SET(add_scaled) LIMPID_SET(is_finite)
+    LIMPID_SET(all_finite) LIMPID_SET(reduce) LIMPID_SET(arg_reduce) LIMPID_SET(gather) LIMPID_SET(scatter_add)
+    LIMPID_SET(index_select) LIMPID_SET(index_add) LIMPID_SET(one_hot) LIMPID_SET(uniform) LIMPID_SET(normal)
+    LIMPID_SET(dropout) LIMPID_SET(sgd) LIMPID_SET(adam) LIMPID_SET(rmsprop) LIMPID_SET(lamb) LIMPID_SET(lars)
+    LIMPID_SET(sum_of_squares) LIMPID_SET(scale) LIMPID_SET(amp_unscale) LIMPID_SET(amp_update)
+#undef LIMPID_SET
+    return kernels;
+  }();
+  return &table;
 }
 }  // namespace limpid::cu
 

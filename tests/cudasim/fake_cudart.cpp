@@ -36,7 +36,8 @@ int queue_copy(void* to, const void* from, std::size_t bytes, int kind, const st
   const bool pageable_target = !to_device && !is_pinned(to);
   if (!to_device) std::memset(to, 0xCD, bytes);  // rubbish until the copy has run
   push(stream, {.what = "copy", .us = 2 + static_cast<double>(bytes) / (rate * 1e3), .run = [=]() -> int {
-                  if ((to_device && !is_device(to, bytes)) || (from_device && !is_device(from, bytes))) return kIllegalAddress;
+                  if ((to_device && !is_device(to, bytes)) || (from_device && !is_device(from, bytes)))
+                    return kIllegalAddress;
                   std::memcpy(to, staged ? staged->data() : from, bytes);
                   const MemoryObserver& observer = state().observer;
                   if (to_device && from_device && observer.copied) observer.copied(to, from, bytes);
@@ -86,12 +87,23 @@ int cudaDeviceGetAttribute(int* value, int attribute, int device) {
   if (int failure = gate({.api = "cudaDeviceGetAttribute"})) return finish(failure);
   if (device < 0 || device >= config().devices) return finish(kInvalidDevice);
   switch (attribute) {
-    case cu::kWarpSize: *value = 32; break;
-    case cu::kMultiprocessors: *value = 132; break;
-    case cu::kL2CacheBytes: *value = 60 << 20; break;
-    case cu::kCapabilityMajor: *value = 9; break;
-    case cu::kCapabilityMinor: *value = 0; break;
-    default: *value = 0;
+    case cu::kWarpSize:
+      *value = 32;
+      break;
+    case cu::kMultiprocessors:
+      *value = 132;
+      break;
+    case cu::kL2CacheBytes:
+      *value = 60 << 20;
+      break;
+    case cu::kCapabilityMajor:
+      *value = 9;
+      break;
+    case cu::kCapabilityMinor:
+      *value = 0;
+      break;
+    default:
+      *value = 0;
   }
   return finish(0);
 }
@@ -114,30 +126,50 @@ int cudaGetLastError() {
 }
 const char* cudaGetErrorName(int status) {
   switch (status) {
-    case 0: return "cudaSuccess";
-    case kInvalidValue: return "cudaErrorInvalidValue";
-    case cu::kMemoryAllocation: return "cudaErrorMemoryAllocation";
-    case cu::kInitializationError: return "cudaErrorInitializationError";
-    case cu::kInsufficientDriver: return "cudaErrorInsufficientDriver";
-    case cu::kNoDevice: return "cudaErrorNoDevice";
-    case kInvalidDevice: return "cudaErrorInvalidDevice";
-    case kInvalidHandle: return "cudaErrorInvalidResourceHandle";
-    case cu::kNotReady: return "cudaErrorNotReady";
-    case kIllegalAddress: return "cudaErrorIllegalAddress";
-    case 716: return "cudaErrorMisalignedAddress";
-    case 719: return "cudaErrorLaunchFailure";
-    default: return "cudaErrorUnknown";
+    case 0:
+      return "cudaSuccess";
+    case kInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cu::kMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cu::kInitializationError:
+      return "cudaErrorInitializationError";
+    case cu::kInsufficientDriver:
+      return "cudaErrorInsufficientDriver";
+    case cu::kNoDevice:
+      return "cudaErrorNoDevice";
+    case kInvalidDevice:
+      return "cudaErrorInvalidDevice";
+    case kInvalidHandle:
+      return "cudaErrorInvalidResourceHandle";
+    case cu::kNotReady:
+      return "cudaErrorNotReady";
+    case kIllegalAddress:
+      return "cudaErrorIllegalAddress";
+    case 716:
+      return "cudaErrorMisalignedAddress";
+    case 719:
+      return "cudaErrorLaunchFailure";
+    default:
+      return "cudaErrorUnknown";
   }
 }
 const char* cudaGetErrorString(int status) {
   switch (status) {
-    case kInvalidValue: return "invalid argument";
-    case cu::kMemoryAllocation: return "out of memory";
-    case cu::kInsufficientDriver: return "CUDA driver version is insufficient for CUDA runtime version";
-    case kInvalidHandle: return "invalid resource handle";
-    case kIllegalAddress: return "an illegal memory access was encountered";
-    case 719: return "unspecified launch failure";
-    default: return "unknown error";
+    case kInvalidValue:
+      return "invalid argument";
+    case cu::kMemoryAllocation:
+      return "out of memory";
+    case cu::kInsufficientDriver:
+      return "CUDA driver version is insufficient for CUDA runtime version";
+    case kInvalidHandle:
+      return "invalid resource handle";
+    case kIllegalAddress:
+      return "an illegal memory access was encountered";
+    case 719:
+      return "unspecified launch failure";
+    default:
+      return "unknown error";
   }
 }
 
@@ -145,14 +177,16 @@ const char* cudaGetErrorString(int status) {
 
 int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int kind, cu::StreamHandle handle) {
   const Lock guard = lock();
-  if (int failure = gate({.api = "cudaMemcpyAsync", .bytes = bytes, .stream = handle, .kind = kind})) return finish(failure);
+  if (int failure = gate({.api = "cudaMemcpyAsync", .bytes = bytes, .stream = handle, .kind = kind}))
+    return finish(failure);
   const auto stream = stream_of(handle);
   if (!stream) return finish(kInvalidHandle);
   return finish(bytes == 0 ? 0 : queue_copy(to, from, bytes, kind, stream));
 }
 int cudaMemcpyPeerAsync(void* to, int, const void* from, int, std::size_t bytes, cu::StreamHandle handle) {
   const Lock guard = lock();
-  if (int failure = gate({.api = "cudaMemcpyPeerAsync", .bytes = bytes, .stream = handle, .kind = cu::kDeviceToDevice})) {
+  if (int failure =
+          gate({.api = "cudaMemcpyPeerAsync", .bytes = bytes, .stream = handle, .kind = cu::kDeviceToDevice})) {
     return finish(failure);
   }
   const auto stream = stream_of(handle);
@@ -166,12 +200,13 @@ int cudaMemsetAsync(void* to, int value, std::size_t bytes, cu::StreamHandle han
   if (!stream) return finish(kInvalidHandle);
   if (bytes == 0) return finish(0);
   if (!is_device(to, bytes)) return finish(kInvalidValue);
-  push(stream, {.what = "set", .us = 2 + static_cast<double>(bytes) / (config().device_gb_per_s * 1e3), .run = [=]() -> int {
-                  if (!is_device(to, bytes)) return kIllegalAddress;
-                  std::memset(to, value, bytes);
-                  if (state().observer.written) state().observer.written(to, bytes);
-                  return 0;
-                }});
+  push(stream,
+       {.what = "set", .us = 2 + static_cast<double>(bytes) / (config().device_gb_per_s * 1e3), .run = [=]() -> int {
+          if (!is_device(to, bytes)) return kIllegalAddress;
+          std::memset(to, value, bytes);
+          if (state().observer.written) state().observer.written(to, bytes);
+          return 0;
+        }});
   return finish(0);
 }
 

@@ -1,5 +1,5 @@
-// Kernels of the emulator on the streams of the fake runtime: a scope in which launches are queued, and the emulator knows
-// the fake's memory.
+// Kernels of the emulator on the streams of the fake runtime: a scope in which launches are queued, and the emulator
+// knows the fake's memory.
 #pragma once
 
 #include <utility>
@@ -13,13 +13,15 @@ namespace limpid::cudasim::fake {
 
 class LaunchScope {
  public:
-  LaunchScope() : hook_([](cudasim::Launch launch) {
-    return static_cast<cudaError_t>(enqueue({.kernel = launch.kernel, .stream = launch.stream, .run = [run = launch.run] {
-                                               return static_cast<int>(run());
-                                             }}));
-  }) {
+  LaunchScope()
+      : hook_([](cudasim::Launch launch) {
+          return static_cast<cudaError_t>(enqueue({.kernel = launch.kernel,
+                                                   .stream = launch.stream,
+                                                   .run = [run = launch.run] { return static_cast<int>(run()); }}));
+        }) {
     set_memory_observer({
-        .added = [](const void* at, std::size_t bytes, const char* what) { add_memory(at, bytes, Space::device, false, what); },
+        .added = [](const void* at, std::size_t bytes,
+                    const char* what) { add_memory(at, bytes, Space::device, false, what); },
         .removed = remove_memory,
         .written = mark_initialised,
         .copied = copy_initialised,

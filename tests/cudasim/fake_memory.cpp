@@ -64,18 +64,24 @@ void fill(char* at, std::size_t bytes) {
 }  // namespace
 
 void device_begins() {
-  if (state().device_depth++ == 0) protect(PROT_READ | PROT_WRITE);
+  State& s = state();
+  if (s.device_depth++ == 0 && !s.readable) protect(PROT_READ | PROT_WRITE);
+  s.readable = true;
 }
 void device_ends() {
-  if (--state().device_depth == 0) protect(PROT_NONE);
+  State& s = state();
+  if (--s.device_depth > 0 || !s.config.protect) return;
+  protect(PROT_NONE);
+  s.readable = false;
 }
-bool host_may_read() { return state().device_depth > 0; }
+bool host_may_read() { return state().readable; }
 
 bool is_device(const void* at, std::size_t bytes) {
   State& s = state();
   char* const begin = static_cast<char*>(const_cast<void*>(at));
   auto block = s.blocks.upper_bound(begin);
-  if (block != s.blocks.begin() && begin + bytes <= std::prev(block)->first + std::prev(block)->second.bytes) return true;
+  if (block != s.blocks.begin() && begin + bytes <= std::prev(block)->first + std::prev(block)->second.bytes)
+    return true;
   auto page = s.mappings.upper_bound(begin);
   if (page == s.mappings.begin()) return false;
   --page;
@@ -139,7 +145,8 @@ int cudaMalloc(void** out, std::size_t bytes) {
   if (int failure = gate({.api = "cudaMalloc", .bytes = bytes})) return finish(failure);
   State& s = state();
   const int device = current_device();
-  if (bytes > config().capacity || rounded(bytes) > config().capacity - s.used[device]) return finish(cu::kMemoryAllocation);
+  if (bytes > config().capacity || rounded(bytes) > config().capacity - s.used[device])
+    return finish(cu::kMemoryAllocation);
   const std::size_t need = rounded(bytes) + kUnit;
   auto& gaps = gaps_of(device);
   auto gap = gaps.begin();
@@ -150,6 +157,7 @@ int cudaMalloc(void** out, std::size_t bytes) {
   gaps.erase(gap);
   if (left > 0) gaps[at + need] = left;
   s.blocks[at] = {bytes, device};
+  s.readable = false;  // not all of it any more
   s.used[device] += rounded(bytes);
   fill(at, bytes);
   if (s.observer.added) s.observer.added(at, bytes, "cudaMalloc");
@@ -301,11 +309,13 @@ int cuMemSetAccess(cu::DevicePointer at, std::size_t bytes, const cu::MemoryAcce
   if (count != 1 || access->flags != 3) return 1;
   char* const begin = reinterpret_cast<char*>(at);
   char* end = begin;
-  for (auto page = s.mappings.find(begin); page != s.mappings.end() && page->first == end && end < begin + bytes; ++page) {
+  for (auto page = s.mappings.find(begin); page != s.mappings.end() && page->first == end && end < begin + bytes;
+       ++page) {
     end += page->second.bytes;
   }
   if (end != begin + bytes) return 1;  // not mapped throughout
   for (char* p = begin; p < end; p += s.mappings[p].bytes) s.mappings[p].accessible = true;
+  s.readable = false;  // not all of it any more
   fill(begin, bytes);
   if (s.observer.added) s.observer.added(begin, bytes, "virtual memory");
   return 0;
@@ -318,7 +328,8 @@ int cuMemUnmap(cu::DevicePointer at, std::size_t bytes) {
   State& s = state();
   char* const begin = reinterpret_cast<char*>(at);
   std::size_t covered = 0;
-  for (auto page = s.mappings.find(begin); page != s.mappings.end() && page->first == begin + covered && covered < bytes; ++page) {
+  for (auto page = s.mappings.find(begin);
+       page != s.mappings.end() && page->first == begin + covered && covered < bytes; ++page) {
     covered += page->second.bytes;
   }
   if (bytes == 0 || covered != bytes) return 1;

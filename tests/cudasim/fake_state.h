@@ -1,4 +1,5 @@
-// Inside the fake CUDA libraries: their one state, and the gate through which every call goes. Tests include fake_cuda.h.
+// Inside the fake CUDA libraries: their one state, and the gate through which every call goes. Tests include
+// fake_cuda.h.
 #pragma once
 
 #include <cstdint>
@@ -70,6 +71,7 @@ struct State {
   std::vector<Fault> faults;
   std::uint64_t calls = 0;
   bool fault_happened = false;
+  bool readable = false;  // device memory, for the host
   int device_depth = 0;  // > 0: the device runs, its memory is readable
 
   std::map<cu::StreamHandle, std::shared_ptr<StreamState>> streams;
@@ -117,5 +119,11 @@ bool is_device(const void* at, std::size_t bytes);
 bool is_pinned(const void* at);
 void device_begins();  // its memory becomes readable
 void device_ends();
+struct DeviceRuns {
+  DeviceRuns() { device_begins(); }
+  ~DeviceRuns() { device_ends(); }
+  DeviceRuns(const DeviceRuns&) = delete;
+  DeviceRuns& operator=(const DeviceRuns&) = delete;
+};
 
 }  // namespace limpid::cudasim::fake

@@ -52,9 +52,8 @@ void run_front(StreamState& stream) {
   for (const Dependency& d : operation.after) stream.time = std::max(stream.time, d.stream->time);
   stream.time += operation.us;
   if (operation.run && s.sticky == 0) {
-    device_begins();
+    const DeviceRuns running;
     const int status = operation.run();
-    device_ends();
     if (status != 0) s.sticky = status;
   }
   if (operation.records && operation.records->done < operation.generation) {
@@ -73,8 +72,9 @@ std::vector<StreamState*> all_streams() {
 
 bool idle(int device) {
   const auto streams = all_streams();
-  return std::all_of(streams.begin(), streams.end(),
-                     [device](const StreamState* s) { return (device >= 0 && s->device != device) || s->queue.empty(); });
+  return std::all_of(streams.begin(), streams.end(), [device](const StreamState* s) {
+    return (device >= 0 && s->device != device) || s->queue.empty();
+  });
 }
 
 void advance_clock(int device) {
@@ -161,6 +161,8 @@ bool step() {
 }
 
 void run_until(const std::function<bool()>& reached) {
+  if (reached()) return;
+  const DeviceRuns running;  // once for all: changing the protection is the dearest part
   while (!reached()) {
     if (step()) continue;
     std::fprintf(stderr, "fake CUDA: the streams wait for each other\n");
@@ -203,14 +205,23 @@ const std::vector<Call>& trace() { return state().trace; }
 std::size_t count(const std::string& api) {
   const Lock guard = lock();
   const auto& calls = state().trace;
-  return static_cast<std::size_t>(std::count_if(calls.begin(), calls.end(), [&](const Call& c) { return c.api == api; }));
+  return static_cast<std::size_t>(
+      std::count_if(calls.begin(), calls.end(), [&](const Call& c) { return c.api == api; }));
 }
 
 std::vector<std::string> step_offences(std::size_t from) {
-  static const std::set<std::string> kNever{
-      "cudaMalloc",          "cudaFree",           "cudaHostAlloc",         "cudaFreeHost",     "cuMemCreate",
-      "cuMemMap",            "cuMemUnmap",         "cuMemAddressReserve",   "cuMemAddressFree", "cudaDeviceSynchronize",
-      "cudaStreamSynchronize", "cudaEventSynchronize"};
+  static const std::set<std::string> kNever{"cudaMalloc",
+                                            "cudaFree",
+                                            "cudaHostAlloc",
+                                            "cudaFreeHost",
+                                            "cuMemCreate",
+                                            "cuMemMap",
+                                            "cuMemUnmap",
+                                            "cuMemAddressReserve",
+                                            "cuMemAddressFree",
+                                            "cudaDeviceSynchronize",
+                                            "cudaStreamSynchronize",
+                                            "cudaEventSynchronize"};
   const Lock guard = lock();
   std::vector<std::string> found;
   for (std::size_t i = from; i < state().trace.size(); i++) {
