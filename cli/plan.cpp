@@ -30,7 +30,7 @@ struct PlanOptions {
   bool find = false, verify = false, json = false, quiet = false;
   // Which were given: contradictions are refused, never resolved in silence.
   CLI::Option *given_data, *given_input, *given_classes, *given_samples, *given_validation, *given_test;
-  CLI::Option *given_card, *given_other;
+  CLI::Option *given_card, *given_other, *given_effective_batch;
 };
 
 // The sizes of the data sets that `limpid train` knows, and the bytes they keep in memory.
@@ -122,6 +122,8 @@ int run(const PlanOptions& o) {
   if (!o.curve.empty()) parse_range(o.curve);  // refused before any work
   LIMPID_CHECK(o.effective_batch == 0 || (!o.find && o.curve.empty() && settings.run.accumulate == 1), ArgumentError,
                "--effective-batch fixes the samples a step: --find, --curve and --accumulate ask for others");
+  LIMPID_CHECK(o.given_effective_batch->empty() || o.effective_batch > 0, ArgumentError,
+               "--effective-batch must be at least 1, got ", o.effective_batch);
   LIMPID_CHECK(o.micro_batch == 0 || o.effective_batch > 0, ArgumentError,
                "--micro-batch cuts an effective batch: give --effective-batch too");
   LIMPID_CHECK(!o.find || room.capacity > 0, ArgumentError, "--find needs --capacity or --card");
@@ -251,7 +253,7 @@ void add_plan(CLI::App& app, Action& action) {
   sub->add_option("--amp", t.amp, "Precision of the forward pass: fp32, bf16 or fp16")->capture_default_str();
   add_real(*sub, "--clip", t.clip, "Gradient clipping (0 = off)");
   CLI::Option* batch = sub->get_option("--batch");
-  add_integer(*sub, "--effective-batch", o->effective_batch, "Samples a step, computed in micro-batches; with a capacity the largest that fit, as limpid train")
+  o->given_effective_batch = add_integer(*sub, "--effective-batch", o->effective_batch, "Samples a step, computed in micro-batches; with a capacity the largest that fit, as limpid train")
       ->excludes(batch);
   add_integer(*sub, "--micro-batch", o->micro_batch, "Most samples of the effective batch at once");
   add_integer(*sub, "--quantum", t.quantum, "Compute in pieces of this many samples, as limpid train");

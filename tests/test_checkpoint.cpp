@@ -15,6 +15,7 @@
 #include <limpid/tensor/creation.h>
 #include <limpid/tensor/safetensors.h>
 #include <limpid/train/checkpoint.h>
+#include <limpid/train/run_files_private.h>
 #include <limpid/train/run_folder.h>
 
 #include "temp_folder.h"
@@ -394,4 +395,22 @@ TEST_CASE("a run folder is made once") {
   CHECK_THROWS_AS(RunFolder::resume(folder.path(), {}, settings), ArgumentError);
   CHECK_THROWS_AS(RunFolder::settings_of(folder.path()), DataError);
   CHECK_THROWS_AS(RunFolder::create(folder.path(), settings), ArgumentError);  // holds a file
+}
+
+TEST_CASE("a link to another run's checkpoint is not a checkpoint, and what it points to stays") {
+  TempFolder folder;
+  namespace fs = std::filesystem;
+  const std::string other = folder / "other/ckpt/00000005", ckpt = folder / "run/ckpt";
+  fs::create_directories(other);
+  fs::create_directories(ckpt + "/00000004");
+  put_text(other + "/model.safetensors", "precious");
+  put_text(ckpt + "/00000004/model.safetensors", "own");
+  fs::create_directory_symlink(other, ckpt + "/00000003");
+  fs::create_directory_symlink(other, ckpt + "/.unfinished-00000009");
+  CHECK(limpid::train::detail::checkpoints_in(ckpt) == std::vector<std::string>{"00000004"});
+  limpid::train::detail::remove_checkpoint(ckpt + "/00000003");
+  limpid::train::detail::remove_unfinished(ckpt);
+  limpid::train::detail::remove_run_files(folder / "run");
+  CHECK_FALSE(fs::exists(ckpt + "/00000004"));
+  CHECK(text_of(other + "/model.safetensors") == "precious");
 }

@@ -95,6 +95,8 @@ TEST_CASE("limpid plan: exit codes and sentences of bad requests") {
                          {{"plan", "--card", "1GiB", "--other", "2GiB"}, 2, "leaves nothing"},
                          {{"plan", "--accumulate", "0"}, 2, "accumulate must be at least 1"},
                          {{"plan", "--alloc-conf", "nonsense:1"}, 2, "nonsense"},
+                         {{"plan", "--effective-batch", "0"}, 2, "--effective-batch must be at least 1, got 0"},
+                         {{"plan", "--effective-batch", "-1"}, 2, "--effective-batch must be at least 1, got -1"},
                          {{"plan", "--momentum", "abc"}, 2, "--momentum: expected a number such as 0.9 or 1e-3, got abc"},
                          {{"plan", "--clip", "0,5"}, 2, "--clip: expected a number such as 0.9 or 1e-3, got 0,5"},
                          {{"plan", "--batch", "1e3"}, 2, "--batch: expected a whole number"},

@@ -53,9 +53,15 @@ bool is_run_file(std::string_view name) {
   return is_numbered(name, "trace.", ".bin") || is_numbered(name, "events.out.tfevents.", ".limpid");
 }
 
+// A folder itself: what a link points to may be another run's, and is neither listed nor removed.
+bool is_own_folder(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_directory(fs::symlink_status(path, ignored));
+}
+
 void remove_file(const std::string& path) {
   std::error_code problem;
-  if (fs::is_directory(fs::symlink_status(path, problem))) return;  // not ours, whatever its name
+  if (is_own_folder(path)) return;  // not ours, whatever its name
   fs::remove(path, problem);
   LIMPID_CHECK(!problem, IoError, "cannot remove ", path, ": ", problem.message());
 }
@@ -65,13 +71,13 @@ void remove_file(const std::string& path) {
 std::vector<std::string> checkpoints_in(const std::string& ckpt) {
   std::vector<std::string> names = names_in(ckpt);
   std::erase_if(names, [&](const std::string& name) {
-    std::error_code ignored;
-    return !is_checkpoint_name(name) || !fs::is_directory(ckpt + "/" + name, ignored);
+    return !is_checkpoint_name(name) || !is_own_folder(ckpt + "/" + name);
   });
   return names;
 }
 
 void remove_checkpoint(const std::string& folder) {
+  if (!is_own_folder(folder)) return;
   std::error_code problem;
   for (const std::string& name : names_in(folder)) {
     for (const char* file : {kModelFile, kOptimizerFile, kStateFile}) {
