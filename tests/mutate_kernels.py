@@ -189,7 +189,7 @@ def main():
     if options.table:
         with open(options.table, "w") as out:
             out.write("# Mutation test of the CUDA kernels\n\nWritten by `tests/mutate_kernels.py`: a barrier is removed or a bound widened, and a "
-                      f"test must fail.\nThe line numbers are those of the run.\n\n**{summary}**\n\n| place | line | change | caught by |\n|---|---|---|---|\n")
+                      f"test must fail.\nFiles: {', '.join(sorted({r[0].split(':')[0] for r in rows}))}. The line numbers are those of the run.\n\n**{summary}**\n\n| place | line | change | caught by |\n|---|---|---|---|\n")
             for place, line, change, verdict in rows:
                 out.write(f"| {place} | `{line.replace('|', chr(92) + '|')}` | {change} | {verdict} |\n")
     if not options.only:
