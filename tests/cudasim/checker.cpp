@@ -200,10 +200,16 @@ void check_access(const void* pointer, std::size_t bytes, AccessKind kind, Acces
   now.clock = std::min<std::uint64_t>(kMaxClock, block.clocks()[thread % 32][thread % 32]);
   now.atomic = kind.atomic;
   now.launch = checker().launch & kMaxLaunch;
+  bool some_byte = false;
+  if (!kind.every_byte) {
+    for_each_granule(address, bytes, [&](ShadowPage& page, std::size_t i, std::uint8_t mask) {
+      some_byte = some_byte || (page.initialised[i] & mask) != 0;
+    });
+  }
   std::uintptr_t at = address;
   for_each_granule(address, bytes, [&](ShadowPage& page, std::size_t i, std::uint8_t mask) {
     now.bytes = mask & 0xf;
-    if ((!kind.write || kind.atomic) && (page.initialised[i] & mask) != mask) {
+    if ((!kind.write || kind.atomic) && !some_byte && (page.initialised[i] & mask) != mask) {
       note(place, cudaErrorLaunchFailure, std::string("read of uninitialised ") + name_of(region->space) + " memory at byte " +
              std::to_string(at - region->begin) + " (" + region->what + ")");
       the_block().leave_failed();

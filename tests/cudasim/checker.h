@@ -17,6 +17,8 @@ struct AccessKind {
   bool write = false;
   bool atomic = false;
   unsigned align = 1;  // bytes
+  // A read of bytes that nobody wrote is a finding; false: only if all of them are so. nvcc copies a struct with its padding.
+  bool every_byte = true;
 };
 
 // Where an access stands in the source; asked for only when there is something to report.

@@ -10,10 +10,10 @@ namespace {
 using limpid::cudasim::check_access;
 
 inline void plain(const void* address, std::size_t bytes, bool write, unsigned align, const void* code) {
-  check_access(address, bytes, {.write = write, .atomic = false, .align = align}, {.code = code, .site = {}});
+  check_access(address, bytes, {.write = write, .atomic = false, .align = align, .every_byte = true}, {.code = code, .site = {}});
 }
 inline void atomic(const volatile void* address, std::size_t bytes, bool write, const void* code) {
-  check_access(const_cast<const void*>(address), bytes, {.write = write, .atomic = true, .align = static_cast<unsigned>(bytes)},
+  check_access(const_cast<const void*>(address), bytes, {.write = write, .atomic = true, .align = static_cast<unsigned>(bytes), .every_byte = true},
                {.code = code, .site = {}});
 }
 }  // namespace

@@ -23,11 +23,26 @@ struct Loaded {
     const ptx::Program* program;
     const ptx::Function* function;
   };
-  std::map<std::string, std::vector<Found>> kernels;  // by demangled name
+  std::map<std::string, std::vector<Found>> kernels;  // by name_without_parameters
 };
 Loaded& loaded() {
   static Loaded loaded;
   return loaded;
+}
+
+// "limpid::cu::fill<float>" of "void limpid::cu::fill<float>(float*, long)": g++ and nvcc may write the types of a template's
+// parameters in other words (as an expression, or as what it stands for), but not its name and arguments.
+std::string name_without_parameters(const std::string& symbol) {
+  std::string name = demangled(symbol);
+  int depth = 0;
+  for (std::size_t at = name.size(); at > 0 && name.back() == ')';) {  // the last pair of parentheses
+    at--;
+    depth += name[at] == ')';
+    depth -= name[at] == '(';
+    if (depth == 0) name.resize(at);
+  }
+  const std::string result = "void ";
+  return name.rfind(result, 0) == 0 ? name.substr(result.size()) : name;
 }
 
 void load_from_environment() {
@@ -51,7 +66,7 @@ void load_ptx(const std::string& file) {
   ptx::parse(*program, text.str(), file);
   for (const auto& [name, function] : program->functions) {
     if (!function->is_kernel) continue;
-    auto& same = loaded().kernels[demangled(name)];
+    auto& same = loaded().kernels[name_without_parameters(name)];
     // A template's instance may stand in several files, under one mangled name: any will do.
     bool known = false;
     for (const auto& other : same) known = known || other.function->name == name;
@@ -70,10 +85,10 @@ void unload_ptx() {
 std::function<void()> ptx_body(const Kernel& kernel) {
   load_from_environment();
   if (loaded().programs.empty()) return nullptr;
-  const std::string name = demangled(symbol_at(kernel.function));
+  const std::string name = name_without_parameters(symbol_at(kernel.function));
   const auto found = loaded().kernels.find(name);
   if (found == loaded().kernels.end()) throw std::runtime_error("the loaded PTX has no kernel " + (name.empty() ? "of the stripped program" : name));
-  if (found->second.size() > 1) throw std::runtime_error("two PTX files have a kernel " + name + ": give one another name");
+  if (found->second.size() > 1) throw std::runtime_error("the loaded PTX has two kernels " + name + ": give one another name");
   const ptx::Program& program = *found->second[0].program;
   const ptx::Function& function = *found->second[0].function;
   if (function.parameters.size() != kernel.arguments.size()) {

@@ -133,7 +133,9 @@ class Thread {
       return reinterpret_cast<unsigned char*>(at);
     }
     unsigned char* pointer = now_->has(Mod::shared) ? shared_address(at) : reinterpret_cast<unsigned char*>(at);
-    check_access(pointer, bytes, {.write = write, .atomic = atomic, .align = bytes}, {.code = nullptr, .site = site()});
+    // From 8 bytes on it may be a struct with padding.
+    check_access(pointer, bytes, {.write = write, .atomic = atomic, .align = bytes, .every_byte = bytes < 8 || atomic},
+                 {.code = nullptr, .site = site()});
     return pointer;
   }
 
@@ -161,7 +163,7 @@ class Thread {
     if (now_->operands.size() > 3 || !now_->has(Mod::async)) unsupported();
     unsigned char* to = address(operand(0), bytes, true, false);
     const auto* from = reinterpret_cast<const unsigned char*>(value_of(operand(1).parts[0]) + static_cast<std::uint64_t>(operand(1).offset));
-    check_access(from, bytes, {.write = false, .atomic = false, .align = bytes}, {.code = nullptr, .site = site()});
+    check_access(from, bytes, {.write = false, .atomic = false, .align = bytes, .every_byte = true}, {.code = nullptr, .site = site()});
     std::memcpy(to, from, bytes);
   }
 

@@ -279,6 +279,27 @@ TEST_CASE("memory: local, static tables, shared addresses both ways, calls") {
   clear_finding();
 }
 
+TEST_CASE("a wide read needs one written byte, for the padding of structs; a narrow one needs all") {
+  ptx::Program program;
+  ptx::parse(program, ".version 9.0\n.visible .entry k(\n.param .u64 k_param_0\n)\n{\n.reg .b64 %rd<2>;\n.reg .b32 %r<5>;\n"
+             "ld.param.u64 %rd1, [k_param_0];\nld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%rd1];\nst.global.u32 [%rd1+12], %r2;\n"
+             "ld.global.u32 %r1, [%rd1+4];\nret;\n}\n", "padding.ptx");
+  DeviceBuffer<int> memory(4);
+  auto argument = std::make_shared<int*>(memory.data());
+  Kernel kernel;
+  kernel.function = nullptr;
+  kernel.body = [&] { ptx::run(program, *program.functions.at("k"), reinterpret_cast<const unsigned char*>(argument.get())); };
+  kernel.storage = argument;
+  kernel.storage_bytes = sizeof(int*);
+  CHECK(launch_kernel(1, 1, 0, nullptr, kernel) == cudaErrorLaunchFailure);
+  CHECK(finding().find("read of uninitialised device memory at byte 0") != std::string::npos);
+  clear_finding();
+  mark_initialised(memory.data(), 4);
+  CHECK(launch_kernel(1, 1, 0, nullptr, kernel) == cudaErrorLaunchFailure);
+  CHECK(finding().find("read of uninitialised device memory at byte 4") != std::string::npos);
+  clear_finding();
+}
+
 TEST_CASE("a kernel that the loaded PTX lacks is an error, and so is a file that does not load") {
   CHECK_THROWS_WITH_AS(load_ptx("/no/such/file.ptx"), "cannot read the PTX file /no/such/file.ptx", std::runtime_error);
   const std::string path = "cudasim_test_ptx.ptx";
