@@ -9,7 +9,10 @@
 
 #include <cudasim/fake_cuda.h>
 #include <limpid/cuda/api.h>
+#include <limpid/cuda/copies.h>
 #include <limpid/cuda/runtime.h>
+#include <limpid/base/error.h>
+#include <limpid/memory/oom.h>
 #include <limpid/tensor/device.h>
 
 namespace cuda_test {
@@ -32,6 +35,39 @@ inline void launch_sum(limpid::cu::Stream stream, float* target, const float* so
                            for (std::int64_t i = 0; i < n; i++) *target += source[i];
                            return 0;
                          }}) == 0);
+}
+
+// Runs run() with its n-th call of CUDA failing, for n = first, first + step, ... until there is no n-th call. After each:
+// no error but these two kinds, and GPUs 0..gpus-1 usable with balanced books; then after(). Returns how many runs threw.
+template <class Run, class After>
+int fail_each_call(int status, std::uint64_t first, std::uint64_t step, int gpus, const Run& run, const After& after) {
+  namespace cu = limpid::cu;
+  int failed = 0;
+  for (std::uint64_t n = first;; n += step) {
+    INFO("status " << status << ", call " << n);
+    for (int gpu = 0; gpu < gpus; gpu++) cu::allocator(gpu).empty_cache();  // so that segments are asked for again
+    cu::pinned_allocator().empty_cache();
+    fake::fail_call(n, status);
+    try {
+      run();
+    } catch (const limpid::DeviceError&) {
+      failed++;
+    } catch (const limpid::memory::OutOfMemoryError&) {
+      failed++;
+    }
+    const bool happened = fake::fault_happened();
+    fake::fail_call(0, 0);
+    for (int gpu = 0; gpu < gpus; gpu++) {
+      cu::synchronize(gpu);
+      cu::allocator(gpu).check();
+      CHECK(cu::allocator(gpu).ledger().live_total == 0);
+      CHECK(cu::allocator(gpu).ledger().reserved == fake::used_bytes(gpu));
+    }
+    cu::pinned_allocator().check();
+    CHECK(cu::pinned_allocator().ledger().live_total == 0);
+    after();
+    if (!happened) return failed;
+  }
 }
 
 }  // namespace cuda_test

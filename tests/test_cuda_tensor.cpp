@@ -199,34 +199,16 @@ TEST_CASE("the n-th call fails, for every n of a round trip: an error, usable de
   fake::reset({.devices = 2, .protect = false, .fill = false});
   REQUIRE(round_trip());
   for (int status : {2, 999}) {
-    int failed = 0;
-    for (std::uint64_t n = 1;; n++) {
-      INFO("status " << status << ", call " << n);
-      for (int device : {0, 1}) cu::allocator(device).empty_cache();  // so that segments are asked for again
-      cu::pinned_allocator().empty_cache();
-      fake::fail_call(n, status);
-      try {
-        const bool right = round_trip();
-        CHECK(right);
-      } catch (const DeviceError&) {
-        failed++;
-      } catch (const memory::OutOfMemoryError&) {
-        failed++;
-      }
-      const bool happened = fake::fault_happened();
-      fake::fail_call(0, 0);
-      for (int device : {0, 1}) {
-        cu::synchronize(device);
-        cu::allocator(device).check();
-        CHECK(cu::allocator(device).ledger().live_total == 0);
-        CHECK(cu::allocator(device).ledger().reserved == fake::used_bytes(device));
-      }
-      cu::pinned_allocator().check();
-      CHECK(cu::pinned_allocator().ledger().live_total == 0);
-      CHECK(cu::current_device() == 0);
-      REQUIRE(round_trip());
-      if (!happened) break;
-    }
+    const int failed = fail_each_call(
+        status, 1, 1, 2,
+        [&] {
+          const bool right = round_trip();  // not within CHECK, which would catch what is thrown
+          CHECK(right);
+        },
+        [&] {
+          CHECK(cu::current_device() == 0);
+          REQUIRE(round_trip());
+        });
     CHECK(failed > 20);
   }
 }

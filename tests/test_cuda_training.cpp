@@ -160,29 +160,8 @@ TEST_CASE(
   fake::reset({.protect = false, .fill = false});
   const Numbers right = trained<optim::Adam>(kCpu, false, 2);
   for (int status : {2, 999}) {
-    int failed = 0;
-    for (std::uint64_t n = 5;; n += 37) {
-      INFO("status " << status << ", call " << n);
-      cu::allocator(0).empty_cache();
-      cu::pinned_allocator().empty_cache();
-      fake::fail_call(n, status);
-      try {
-        trained<optim::Adam>(kGpu, true, 2);
-      } catch (const DeviceError&) {
-        failed++;
-      } catch (const memory::OutOfMemoryError&) {
-        failed++;
-      }
-      const bool happened = fake::fault_happened();
-      fake::fail_call(0, 0);
-      cu::synchronize(0);
-      for (memory::Allocator* pool : {&cu::allocator(0), &cu::pinned_allocator()}) {
-        pool->check();
-        CHECK(pool->ledger().live_total == 0);
-      }
-      CHECK(cu::allocator(0).ledger().reserved == fake::used_bytes());
-      if (!happened) break;
-    }
+    const int failed =
+        fail_each_call(status, 5, 37, 1, [] { trained<optim::Adam>(kGpu, true, 2); }, [] {});
     CHECK(failed > 5);
     CHECK(trained<optim::Adam>(kGpu, true, 2) == right);
   }

@@ -37,6 +37,16 @@ inline void atomic(const volatile void* address, std::size_t bytes, bool write, 
     *p = static_cast<T>(expression);                                                \
     return old;                                                                     \
   }
+#define EXCHANGE(BITS, T, name)                                                     \
+  int __tsan_atomic##BITS##_##name(volatile T* p, T* expected, T v, int, int) {     \
+    atomic(p, sizeof(T), true, CODE);                                               \
+    if (*p == *expected) {                                                          \
+      *p = v;                                                                       \
+      return 1;                                                                     \
+    }                                                                               \
+    *expected = *p;                                                                 \
+    return 0;                                                                       \
+  }
 #define ATOMICS(BITS, T)                                                            \
   T __tsan_atomic##BITS##_load(const volatile T* p, int) {                          \
     atomic(p, sizeof(T), false, CODE);                                              \
@@ -52,24 +62,8 @@ inline void atomic(const volatile void* address, std::size_t bytes, bool write, 
   UPDATE(BITS, T, fetch_and, old & v)                                               \
   UPDATE(BITS, T, fetch_or, old | v)                                                \
   UPDATE(BITS, T, fetch_xor, old ^ v)                                               \
-  int __tsan_atomic##BITS##_compare_exchange_strong(volatile T* p, T* expected, T v, int, int) { \
-    atomic(p, sizeof(T), true, CODE);                                               \
-    if (*p == *expected) {                                                          \
-      *p = v;                                                                       \
-      return 1;                                                                     \
-    }                                                                               \
-    *expected = *p;                                                                 \
-    return 0;                                                                       \
-  }                                                                                 \
-  int __tsan_atomic##BITS##_compare_exchange_weak(volatile T* p, T* expected, T v, int, int) { \
-    atomic(p, sizeof(T), true, CODE);                                               \
-    if (*p == *expected) {                                                          \
-      *p = v;                                                                       \
-      return 1;                                                                     \
-    }                                                                               \
-    *expected = *p;                                                                 \
-    return 0;                                                                       \
-  }                                                                                 \
+  EXCHANGE(BITS, T, compare_exchange_strong)                                        \
+  EXCHANGE(BITS, T, compare_exchange_weak)                                          \
   T __tsan_atomic##BITS##_compare_exchange_val(volatile T* p, T expected, T v, int, int) { \
     atomic(p, sizeof(T), true, CODE);                                               \
     const T old = *p;                                                               \
