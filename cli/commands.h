@@ -26,5 +26,6 @@ void add_check(CLI::App& app, Action& action);
 void add_sweep(CLI::App& app, Action& action);
 void add_diff(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);
+void add_bench(CLI::App& app, Action& action);
 
 }  // namespace limpid::cli

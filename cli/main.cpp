@@ -93,6 +93,7 @@ int run(int argc, char** argv) {
   add_sweep(app, action);
   add_diff(app, action);
   add_report(app, action);
+  add_bench(app, action);
   refuse_empty_values(app);
   std::vector<std::string> words = words_of(argc, argv);
   if (!words.empty() && !words[0].starts_with("-")) {

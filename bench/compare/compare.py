@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 ROWS = [("seed", 16, 5), ("lenet", 32, 25), ("lenet", 128, 12), ("lenet", 512, 5), ("resnet18", 16, 4), ("resnet18", 32, 3),
-        ("mlp", 1, 1500), ("mlp", 64, 700)]
+        ("resnet18", 128, 2), ("resnet20", 128, 3), ("mlp", 1, 1500), ("mlp", 64, 700)]
 here = pathlib.Path(__file__).resolve().parent
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("venv")

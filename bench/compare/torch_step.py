@@ -14,17 +14,29 @@ torch.set_num_threads(threads)
 torch.manual_seed(0)
 
 
+class PadShortcut(nn.Module):
+    """Option A of He et al. 2016: every second pixel, the new channels zero."""
+
+    def __init__(self, new_channels):
+        super().__init__()
+        self.before = new_channels // 2
+        self.after = new_channels - self.before
+
+    def forward(self, x):
+        return nn.functional.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, self.before, self.after))
+
+
 class Block(nn.Module):
     """ResNet's basic block."""
 
-    def __init__(self, inputs, outputs, stride):
+    def __init__(self, inputs, outputs, stride, pad_shortcut):
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(outputs)
         same = stride == 1 and inputs == outputs
-        self.shortcut = nn.Identity() if same else nn.Sequential(
+        self.shortcut = nn.Identity() if same else PadShortcut(outputs - inputs) if pad_shortcut else nn.Sequential(
             nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
     def forward(self, x):
@@ -32,14 +44,14 @@ class Block(nn.Module):
         return torch.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
 
 
-def resnet18():
-    layers = [nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
-    channels = 64
-    for stage in range(4):
-        for block in range(2):
-            layers.append(Block(channels, 64 << stage, 2 if stage > 0 and block == 0 else 1))
-            channels = 64 << stage
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+def resnet(width, stages, blocks, pad_shortcut):
+    layers = [nn.Conv2d(3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+    channels = width
+    for stage in range(stages):
+        for block in range(blocks):
+            layers.append(Block(channels, width << stage, 2 if stage > 0 and block == 0 else 1, pad_shortcut))
+            channels = width << stage
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10))
 
 
 MODELS = {
@@ -47,7 +59,8 @@ MODELS = {
     "lenet": ((1, 28, 28), lambda: nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
                                                  nn.Linear(9216, 128), nn.ReLU(), nn.Linear(128, 10))),
     "mlp": ((1, 28, 28), lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))),
-    "resnet18": ((3, 32, 32), resnet18),
+    "resnet18": ((3, 32, 32), lambda: resnet(64, 4, 2, False)),
+    "resnet20": ((3, 32, 32), lambda: resnet(16, 3, 3, True)),
 }
 shape, build = MODELS[model_name]
 model = build().train()
