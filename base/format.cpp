@@ -1,5 +1,6 @@
 #include <limpid/base/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -45,6 +46,44 @@ bool is_utf8(std::string_view text) {
       return false;
   }
   return true;
+}
+
+std::string printable(std::string_view text) {
+  std::string out;
+  auto escape = [&](unsigned char byte) {
+    char code[8];
+    std::snprintf(code, sizeof code, "\\x%02x", byte);
+    out += code;
+  };
+  for (std::size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[i]);
+    const std::size_t length = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    const std::string_view character = text.substr(i, length);
+    const bool control = lead < 0x20 || lead == 0x7F ||
+                         (lead == 0xC2 && character.size() == 2 && static_cast<unsigned char>(character[1]) < 0xA0);
+    if (character.size() == length && is_utf8(character) && !control) {
+      out += character;
+      i += length;
+    } else if (control && lead == 0xC2) {
+      for (char byte : character) escape(static_cast<unsigned char>(byte));
+      i += length;
+    } else {
+      escape(lead);
+      i++;
+    }
+  }
+  return out;
+}
+
+std::string printable_lines(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0;;) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    out += printable(text.substr(at, end - at));
+    if (end == text.size()) return out;
+    out += '\n';
+    at = end + 1;
+  }
 }
 
 std::uint64_t parse_bytes(const std::string& text, const std::string& what) {

@@ -17,12 +17,13 @@
 #include <limpid/autograd/grad_mode.h>
 #include <limpid/base/error.h>
 #include <limpid/base/file.h>
-#include <limpid/base/version.h>
 #include <limpid/nn/fuse.h>
 #include <limpid/nn/models/models.h>
 #include <limpid/optim/adam.h>
+#include <limpid/tensor/cpu/parallel.h>
 #include <limpid/tensor/storage.h>
 #include <limpid/train/machine.h>
+#include <limpid/version.h>
 
 #include "commands.h"
 #include "common.h"

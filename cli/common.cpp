@@ -1,5 +1,6 @@
 #include "common.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -7,9 +8,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
+#include <set>
 #include <sstream>
 
 #include <limpid/tensor/backend.h>
+#include <limpid/train/run_folder.h>
 
 namespace limpid::cli {
 namespace {
@@ -35,7 +39,8 @@ extern "C" void on_stop_signal(int signal) {
     first_ns.store(now_ns());
     stop_flag.store(true);
     constexpr char kText[] =
-        "\nstopping after this step, with a checkpoint if there is --out; again in a second or later: at once, without\n";
+        "\nstopping after this step or evaluated batch, with a checkpoint if there is --out; again in a second or "
+        "later: at once, without\n";
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kText, sizeof kText - 1);
   } else if (first_ns.load() != 0 && now_ns() - first_ns.load() >= kAgainNs) {
     ::_exit(128 + signal);
@@ -103,8 +108,9 @@ CLI::Option* add_fuse(CLI::App& app, bool& fuse) {
   return app
       .add_option_function<std::string>(
           "--fuse", [&fuse](const std::string& text) { fuse = text == "on"; },
-          "on or off: compute neighbouring layers (convolution, activation, pooling) as one operation, which keeps fewer bytes "
-          "for the gradient; off: one operation a layer")
+          "on or off: compute neighbouring layers (convolution, activation, pooling) as one operation, which keeps "
+          "fewer bytes "
+          "for the gradient and may change the last digits of the numbers; off: one operation a layer")
       ->check(CLI::IsMember({"on", "off"}))
       ->default_str("on");
 }
@@ -117,6 +123,35 @@ void refuse_both(const CLI::Option* a, const CLI::Option* b, const char* why) {
 void refuse_without(const CLI::Option* option, const CLI::Option* needed, const char* why) {
   LIMPID_CHECK(option->count() == 0 || needed->count() > 0, ArgumentError, option->get_name(), " needs ",
                needed->get_name(), ": ", why);
+}
+
+void refuse_overwriting(const char* option, const std::string& out, const std::vector<std::string>& inputs) {
+  namespace fs = std::filesystem;
+  struct stat target {};
+  if (::stat(out.c_str(), &target) != 0) return;  // nothing there
+  auto is_target = [&](const std::string& path) {
+    struct stat found {};
+    return ::stat(path.c_str(), &found) == 0 && found.st_dev == target.st_dev && found.st_ino == target.st_ino;
+  };
+  std::error_code ignored;
+  std::set<fs::path> folders;
+  auto add_folders = [&](const std::string& path) {
+    // A run's files lie at most two folders below it.
+    fs::path at = fs::weakly_canonical(path, ignored);
+    for (int up = 0; up < 4 && !at.empty(); up++, at = at.parent_path()) folders.insert(at);
+  };
+  for (const std::string& input : inputs) {
+    const std::string file = fs::is_directory(input, ignored) ? input + "/trace.bin" : input;
+    LIMPID_CHECK(!is_target(file), ArgumentError, option, " ", out, " would overwrite the input ", file);
+    add_folders(input);
+  }
+  add_folders(out);
+  for (const fs::path& folder : folders) {
+    if (!train::RunFolder::holds_run(folder.string())) continue;
+    for (const std::string& file : train::RunFolder::files_of(folder.string())) {
+      LIMPID_CHECK(!is_target(file), ArgumentError, option, " ", out, " would overwrite a file of the run: ", file);
+    }
+  }
 }
 
 std::string usual_input(const std::string& model) {

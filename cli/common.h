@@ -64,6 +64,11 @@ std::string usual_input(const std::string& model);
 const std::atomic<bool>& stop_on_signals();
 int stop_signal();  // the one that came, 0 = none
 
+// For every command that writes a file: an ArgumentError when `out` is one of the inputs (files or run folders), or a
+// file that a run is made of, of the inputs' run or of the folder that `out` is in. Files are compared, not their
+// names.
+void refuse_overwriting(const char* option, const std::string& out, const std::vector<std::string>& inputs);
+
 // One JSON object, the last line on stdout. Text that is not UTF-8 (a file name) is shown with replacement characters.
 void print_json(const nlohmann::ordered_json& json);
 

@@ -36,7 +36,8 @@ void add_diff(CLI::App& app, Action& action) {
   sub->footer(
       "Example:\n"
       "  limpid diff run1 run2\n"
-      "Compared are the ledgers: samples, weights, losses, rates, statistics, random numbers, step by step. Exit code "
+      "Compared are the ledgers: samples, their weights, losses, rates, statistics, random numbers, step by step. Exit "
+      "code "
       "0:\n"
       "they are equal, 1: they differ.");
   sub->callback([o, &action] { action = [o] { return run(*o); }; });

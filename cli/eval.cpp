@@ -64,8 +64,10 @@ int run(EvalOptions& o) {
   const std::string used = checkpoint.folder.empty() ? o.checkpoint : checkpoint.folder;
   if (!o.json || !o.quiet) {
     std::FILE* to = o.json ? stderr : stdout;
-    std::fprintf(to, "model %s of %s on %s (%s)\n%s", checkpoint.card.model.c_str(), used.c_str(), s.data.c_str(),
-                 data.location.c_str(), train::to_string(result, checkpoint.card.class_names).c_str());
+    std::vector<std::string> shown;
+    for (const std::string& name : checkpoint.card.class_names) shown.push_back(printable(name));
+    std::fprintf(to, "model %s of %s on %s (%s)\n%s", printable(checkpoint.card.model).c_str(), used.c_str(),
+                 printable(s.data).c_str(), data.location.c_str(), train::to_string(result, shown).c_str());
   }
   if (!o.json) return kOk;
 

@@ -19,6 +19,7 @@
 #include <CLI/CLI.hpp>
 
 #include <limpid/base/error.h>
+#include <limpid/base/format.h>
 #include <limpid/cuda/error.h>
 #include <limpid/memory/oom.h>
 #include <limpid/version.h>
@@ -29,7 +30,7 @@ namespace limpid::cli {
 namespace {
 
 int report(const std::string& what, int code) {
-  std::fprintf(stderr, "limpid: %s\n", what.c_str());
+  std::fprintf(stderr, "limpid: %s\n", printable_lines(what).c_str());  // it may have words of a damaged file
   return code;
 }
 

@@ -34,7 +34,7 @@ memory::TraceLog open_trace(const std::string& path) {
   std::string file = path;
   if (std::filesystem::is_directory(path)) file += "/trace.bin";
   memory::TraceLog log = memory::read_trace(file);
-  for (const std::string& note : log.notes) std::fprintf(stderr, "note: %s\n", note.c_str());
+  for (const std::string& note : log.notes) std::fprintf(stderr, "note: %s\n", printable(note).c_str());
   if (log.info.not_recorded > 0) {
     std::fprintf(stderr, "note: the file had reached its limit; %s later events were not recorded\n",
                  format_count(static_cast<std::int64_t>(log.info.not_recorded)).c_str());
@@ -54,7 +54,7 @@ memory::ReplayOptions replay_options(const MemOptions& o, const memory::TraceLog
       options.policy = it->make;
     } else {
       std::fprintf(stderr, "note: the trace's policy '%s' is not known here; replaying under native\n",
-                   log.info.policy.c_str());
+                   printable(log.info.policy).c_str());
     }
   }
   if (!o.settings.empty()) {
@@ -63,7 +63,7 @@ memory::ReplayOptions replay_options(const MemOptions& o, const memory::TraceLog
     try {
       options.settings = memory::parse_allocator_settings(log.info.settings);
     } catch (const ArgumentError& error) {
-      std::fprintf(stderr, "note: the trace's settings are not used: %s\n", error.what());
+      std::fprintf(stderr, "note: the trace's settings are not used: %s\n", printable(error.what()).c_str());
     }
   }
   if (!o.capacity.empty()) options.capacity = parse_bytes(o.capacity, "--capacity");
@@ -76,9 +76,9 @@ std::string describe_event(const memory::TraceLog& log, const memory::ReplayScri
   const memory::TraceRecord& r = log.records.at(record);
   std::string text = concat("event ", format_count(script.event_of(record)), " (step ", r.step);
   if (r.phase != Phase::none) text += concat(", ", limpid::to_string(r.phase));
-  if (r.op != 0) text += ", " + log.name(r.op);
-  if (r.module != 0) text += " in " + log.name(r.module);
-  if (r.op == 0 && r.module == 0 && r.name != 0) text += ", " + log.name(r.name);
+  if (r.op != 0) text += ", " + printable(log.name(r.op));
+  if (r.module != 0) text += " in " + printable(log.name(r.module));
+  if (r.op == 0 && r.module == 0 && r.name != 0) text += ", " + printable(log.name(r.name));
   return text + ")";
 }
 

@@ -10,6 +10,7 @@
 #include <limpid/base/format.h>
 #include <limpid/memory/trace_export.h>
 
+#include "common.h"
 #include "mem.h"
 
 namespace limpid::cli {
@@ -36,6 +37,7 @@ int run(const ExportOptions& o) {
     LIMPID_CHECK(replayed || option->count() == 0, ArgumentError, option->get_name(), " and the format ", format,
                  " do not go together: the file has no addresses, so nothing is replayed");
   }
+  refuse_overwriting("--output", o.out, {o.trace});
   const memory::TraceLog log = open_trace(o.trace);
   AtomicFile file(o.out);
   std::uint64_t size = 0;

@@ -39,6 +39,7 @@ memory::TraceLog read(const ImportOptions& o) {
 int run(const ImportOptions& o) {
   LIMPID_CHECK(o.out.ends_with(".bin") || o.out.ends_with(".jsonl"), ArgumentError, "--output must end in .bin or ",
                ".jsonl, got ", o.out);
+  refuse_overwriting("--output", o.out, {o.trace});
   const memory::TraceLog log = read(o);
   memory::write_trace(o.out, log);
   std::fprintf(o.json ? stderr : stdout, "%s: %s records from a %s trace\n", o.out.c_str(),

@@ -13,6 +13,7 @@
 #include <limpid/memory/placement.h>
 #include <limpid/memory/policies.h>
 
+#include "common.h"
 #include "mem.h"
 #include "view/page.h"
 
@@ -40,6 +41,7 @@ std::string name_of(const std::string& path) {
 }
 
 int run(ViewOptions& o) {
+  refuse_overwriting("--out", o.out, o.traces);
   const bool unlimited = o.capacity == "none";
   if (unlimited) o.capacity.clear();
   std::vector<memory::TraceLog> logs;

@@ -72,8 +72,8 @@ void refuse_contradictions(const PlanOptions& o) {
   LIMPID_CHECK(!o.settings.run.train.drop_last || o.given_data->count() > 0 || o.settings.run.samples > 0, ArgumentError,
                "--drop-last needs --samples or --data: without them every batch is full");
   refuse_without(o.given_other, o.given_card, "it is taken off a card's memory");
-  LIMPID_CHECK(parse_device(o.device) == kDryCpu, ArgumentError,
-               "--device of a plan is dry:cpu, since nothing is computed; got ", o.device);
+  LIMPID_CHECK(parse_device(o.device).is_dry(), ArgumentError,
+               "--device of a plan is dry:cpu or dry:cuda, since nothing is computed; got ", o.device);
 }
 
 train::PlanSettings settings_of(const PlanOptions& o) {
@@ -94,6 +94,7 @@ train::PlanSettings settings_of(const PlanOptions& o) {
   if (run.train.input.empty()) run.train.input = parse_input(usual_input(run.train.model));
   if (run.train.classes == 0) run.train.classes = 10;
   if (!o.workspace_cap.empty()) run.train.workspace_cap = parse_bytes(o.workspace_cap, "--workspace-cap");
+  s.device = parse_device(o.device);
   s.policy = memory::policy_named(o.policy);
   s.allocator = memory::parse_allocator_settings(o.alloc_conf);
   train::check(run);
@@ -271,7 +272,7 @@ void add_plan(CLI::App& app, Action& action) {
   add_integer(*sub, "--workers", t.workers, "Loader threads: 0 keeps one batch ready, others three")
       ->capture_default_str()
       ->group("Data");
-  sub->add_option("--device", o->device, "Whose allocations are planned: dry:cpu")->capture_default_str()->group("Memory");
+  sub->add_option("--device", o->device, "Whose allocations are planned: dry:cpu or dry:cuda")->capture_default_str()->group("Memory");
   sub->add_option("--capacity", o->capacity, "Memory of the run, e.g. 8GiB, as limpid train --memory-cap")
       ->group("Memory");
   o->given_card = sub->add_option("--card", o->card, "Memory of a card, e.g. 24GiB; --other is taken off first")
@@ -289,7 +290,7 @@ void add_plan(CLI::App& app, Action& action) {
   sub->add_option("--curve", o->curve, "FIRST:LAST: peaks for every batch size of the range")->group("Questions");
   sub->add_flag("--find", o->find, "Largest batch: six ways to find it, their trial runs and errors")
       ->group("Questions");
-  sub->add_flag("--verify", o->verify, "Also run the same steps on the CPU and compare")->group("Questions");
+  sub->add_flag("--verify", o->verify, "Also run the same steps on the CPU (for dry:cuda on the GPU) and compare")->group("Questions");
   sub->add_flag("--quiet", o->quiet, "No progress on stderr");
   sub->add_flag("--json", o->json, "Last line on stdout: one JSON object");
   sub->footer(

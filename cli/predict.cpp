@@ -13,6 +13,7 @@
 #include <limpid/autograd/functions.h>
 #include <limpid/autograd/grad_mode.h>
 #include <limpid/base/error.h>
+#include <limpid/base/format.h>
 #include <limpid/data/folder.h>
 #include <limpid/data/image.h>
 #include <limpid/data/registry.h>
@@ -126,12 +127,12 @@ Json predict_one(const std::string& path, const PredictOptions& o, const train::
     entry["top"].push_back({{"class", name(c)}, {"index", c}, {"probability", p[c]}});
     line += "  " + name(c) + " " + percent(p[c]);
   }
-  std::fprintf(o.json ? stderr : stdout, "%s\n", line.c_str());
+  std::fprintf(o.json ? stderr : stdout, "%s\n", printable(line).c_str());
   return entry;
 }
 
 Json report_broken(const std::string& path, const Error& error) {
-  std::fprintf(stderr, "limpid: %s\n", error.what());
+  std::fprintf(stderr, "limpid: %s\n", printable_lines(error.what()).c_str());
   return {{"path", path}, {"error", error.message()}};
 }
 

@@ -17,6 +17,8 @@ using Clock = std::chrono::steady_clock;
 // A pipe gets a line at least this seldom.
 constexpr double kPlainSeconds = 10;
 constexpr double kBarSeconds = 0.1;
+// A loss this many times the first step's is no training any more.
+constexpr double kDiverged = 1e3;
 
 std::string bar(double fraction) {
   constexpr int kWidth = 20;
@@ -33,6 +35,7 @@ Progress::~Progress() { clear(); }
 
 void Progress::on_plan(const train::EpochPlan& plan) {
   message("epoch  " + train::to_string(plan));
+  if (const std::string text = train::batch_warning(plan); !text.empty()) warning(text);
 }
 
 void Progress::on_skip(const train::StepRecord& r, const std::string& what) {
@@ -52,7 +55,23 @@ void Progress::on_start(std::int64_t first_step, std::int64_t total_steps, std::
   if (first_step > 0) message(concat("resuming at step ", first_step, " of ", total_steps));
 }
 
+bool Progress::has_diverged(double loss, const std::string& what) {
+  const bool finite = std::isfinite(loss);
+  if (finite && (first_loss_ <= 0 || loss <= kDiverged * first_loss_)) return false;
+  if (!diverged_) {
+    warning(concat("the loss of ", what, " is ",
+                   finite ? concat(loss, ", over ", kDiverged, " times that of the first step, ", first_loss_)
+                          : std::string("not finite"),
+                   ": the training has diverged; try a lower --lr, --warmup or --clip"));
+  }
+  return diverged_ = true;
+}
+
 void Progress::on_step(const train::StepRecord& r) {
+  if (r.applied) {  // a skipped step changed nothing
+    if (first_loss_ == 0 && std::isfinite(r.loss)) first_loss_ = r.loss;
+    has_diverged(r.loss, concat("step ", r.step));
+  }
   if (quiet_) return;
   const auto n = static_cast<double>(r.samples);
   loss_ += r.loss * n;
@@ -84,44 +103,46 @@ void Progress::on_step(const train::StepRecord& r) {
 }
 
 void Progress::on_epoch(const train::EpochRecord& r) {
+  const bool diverged = has_diverged(r.validation ? r.validation->loss : r.train_loss,
+                                     concat(r.validation ? "the validation after epoch " : "epoch ", r.epoch + 1));
   char text[256];
   int n = std::snprintf(text, sizeof text, "epoch %lld: train loss %.4f, accuracy %.2f %%",
                         static_cast<long long>(r.epoch + 1), r.train_loss, 100 * r.train_accuracy);
   std::string line(text, static_cast<std::size_t>(n));
   if (r.validation) {
     n = std::snprintf(text, sizeof text, "; validation loss %.4f, accuracy %.2f %%%s", r.validation->loss,
-                      100 * r.validation->accuracy, r.best ? " (best)" : "");
+                      100 * r.validation->accuracy, r.best && !diverged ? " (best)" : "");
     line.append(text, static_cast<std::size_t>(n));
   }
   n = std::snprintf(text, sizeof text, "; %.1f s", r.seconds);
   line.append(text, static_cast<std::size_t>(n));
   message(line);
-  if (!std::isfinite(r.train_loss) || (r.validation && !std::isfinite(r.validation->loss))) {
-    warning(concat("the loss of epoch ", r.epoch + 1, " is not finite: the training has diverged; try a lower --lr, ",
-                   "--warmup or --clip"));
-  }
   loss_ = accuracy_ = seconds_ = 0;
   samples_ = 0;
 }
 
 void Progress::on_evaluation(const char* what, std::int64_t done, std::int64_t total) {
-  if (quiet_ || !terminal_) return;
+  if (quiet_) return;
   const Clock::time_point now = Clock::now();
-  if (std::chrono::duration<double>(now - last_draw_).count() < kBarSeconds) return;
+  if (std::chrono::duration<double>(now - last_draw_).count() < (terminal_ ? kBarSeconds : kPlainSeconds)) return;
   last_draw_ = now;
-  draw(concat(what, " ", bar(static_cast<double>(done) / static_cast<double>(std::max<std::int64_t>(total, 1))), " ",
-              done, "/", total));
+  if (terminal_) {
+    draw(concat(what, " ", bar(static_cast<double>(done) / static_cast<double>(std::max<std::int64_t>(total, 1))), " ",
+                done, "/", total));
+  } else {
+    message(concat(what, ": ", done, " of ", total, " samples"));
+  }
 }
 
 void Progress::message(const std::string& text) {
   if (quiet_) return;
   clear();
-  std::fprintf(stderr, "%s\n", text.c_str());
+  std::fprintf(stderr, "%s\n", printable_lines(text).c_str());
 }
 
 void Progress::warning(const std::string& text) {
   clear();
-  std::fprintf(stderr, "limpid: warning: %s\n", text.c_str());
+  std::fprintf(stderr, "limpid: warning: %s\n", printable_lines(text).c_str());
 }
 
 void Progress::draw(const std::string& line) {

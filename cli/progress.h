@@ -25,6 +25,8 @@ class Progress : public train::TrainObserver {
   void warning(const std::string& text);  // the same, in a quiet run too
 
  private:
+  // Whether this loss means divergence: not finite, or far above the first one. The first such loss is warned of.
+  bool has_diverged(double loss, const std::string& what);
   void draw(const std::string& line);
   void clear();
   bool quiet_;
@@ -34,7 +36,9 @@ class Progress : public train::TrainObserver {
   // Since the last line: smooths the figures shown.
   double loss_ = 0, accuracy_ = 0, seconds_ = 0;
   std::int64_t samples_ = 0;
-  std::chrono::steady_clock::time_point last_draw_{};
+  std::chrono::steady_clock::time_point last_draw_ = std::chrono::steady_clock::now();
+  double first_loss_ = 0;  // of the first step seen; 0: none yet
+  bool diverged_ = false;  // told
 };
 
 }  // namespace limpid::cli

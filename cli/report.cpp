@@ -23,6 +23,7 @@ struct ReportOptions {
 
 int run(const ReportOptions& o) {
   const std::string out = o.out.empty() ? o.run + "/report.html" : o.out;
+  refuse_overwriting("--out", out, {o.run});
   write_report(o.run, out);
   const std::uint64_t bytes = std::filesystem::file_size(out);
   std::fprintf(o.json ? stderr : stdout, "wrote %s, %s\n", out.c_str(), format_bytes(bytes).c_str());

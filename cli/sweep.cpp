@@ -58,10 +58,15 @@ std::vector<train::ScalingRule> parse_policies(const std::string& text) {
 
 // Refused before anything runs: the files could not be named at the end of an hour.
 void check_out(const std::vector<std::string>& files, bool lab) {
+  bool seen[2] = {false, false};
   for (const std::string& file : files) {
     const bool csv = file.ends_with(".csv"), page = file.ends_with(".html");
     LIMPID_CHECK(csv || page, ArgumentError, "-o writes a .html page or a .csv file, got ", file);
+    LIMPID_CHECK(!seen[csv], ArgumentError, "-o is given for one .html page and one .csv file at most, got ",
+                 files.size(), " files, ", file, " as another of its kind");
+    seen[csv] = true;
     LIMPID_CHECK(!csv || !lab, ArgumentError, "--gemm has no .csv form (got ", file, "): --json or a .html page");
+    refuse_overwriting("-o", file, {});
   }
 }
 
@@ -120,6 +125,10 @@ int run(SweepOptions& o) {
   LIMPID_CHECK(learns || learning.empty(), ArgumentError, learning, " needs --lr-policy or --target-accuracy: without them nothing is trained");
   LIMPID_CHECK(o.steps == 0 || o.steps >= kLeastSteps, ArgumentError, "--steps must be at least ", kLeastSteps, ", got ", o.steps,
                ": quartiles of fewer say little");
+  LIMPID_CHECK(o.steps <= train::kMostTimings, ArgumentError, "--steps must be at most ", train::kMostTimings, ", got ",
+               o.steps);
+  LIMPID_CHECK(o.sweep.warmup >= 0 && o.sweep.warmup <= train::kMostTimings, ArgumentError,
+               "--warmup-steps must be from 0 to ", train::kMostTimings, ", got ", o.sweep.warmup);
   o.sweep.steps = o.steps > 0 ? o.steps : kLeastSteps;
   check_out(o.out, lab);
   Progress progress(o.quiet);
@@ -153,8 +162,18 @@ void add_options(CLI::App& sub, SweepOptions& o) {
 
   train::LearningSettings& l = o.learning;
   learning(sub.add_option("--lr-policy", o.policies, "Train too, under these rules: none,linear,sqrt"));
-  learning(sub.add_option("--target-accuracy", l.target_accuracy, "Train too: epochs and seconds until validation reaches it, e.g. 0.9")
-               ->check(CLI::Range(0.0, 1.0)));
+  learning(sub.add_option("--target-accuracy", l.target_accuracy,
+                          "Train too: epochs and seconds until validation reaches it, e.g. 0.9")
+               ->check(
+                   [](const std::string& text) {
+                     double share = 0;
+                     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), share);
+                     const bool number = error == std::errc() && end == text.data() + text.size();
+                     return number && share > 0 && share <= 1
+                                ? ""
+                                : concat("expected a share above 0, at most 1, got ", text);
+                   },
+                   ""));
   learning(add_integer(sub, "--seeds", l.seeds, "Runs of each size and policy")->capture_default_str());
   learning(sub.add_option("--data", t.data, "fashion-mnist, mnist, cifar10, folder or synthetic")->capture_default_str());
   learning(sub.add_option("--data-dir", t.data_dir, "Where the data is"));
@@ -177,7 +196,8 @@ void add_options(CLI::App& sub, SweepOptions& o) {
   add_integer(sub, "--threads", t.threads, "Compute threads (0 = all cores)");
   add_integer(sub, "--steps", o.steps, "Timed steps a size, 20 or more (0 = 20; 41 rounds of single operations)");
   add_integer(sub, "--warmup-steps", o.sweep.warmup, "Steps before them")->capture_default_str();
-  sub.add_option("-o,--out", o.out, "A page with charts (.html), or the rows (.csv); may be given twice");
+  sub.add_option("-o,--out", o.out,
+                 "A page with charts (.html), or the rows (.csv); may be given twice, once for each");
   sub.add_flag("--json", o.json, "Last line on stdout: one JSON object");
   sub.add_flag("--quiet", o.quiet, "No progress on stderr");
 }

@@ -72,7 +72,10 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
       ->group("Data");
   add("--data-dir", &TrainSettings::data_dir, "Where the data is, itself or in a folder of its name; without it: $LIMPID_DATA, the system's share/datasets")
       ->group("Data");
-  add("--limit", &TrainSettings::limit, "Use a seeded random subset of this many training samples, validation included (0 = all)")->group("Data");
+  add("--limit", &TrainSettings::limit,
+      "Use a seeded random subset of this many training samples, validation included (0 = all); the test set stays "
+      "whole")
+      ->group("Data");
   add("--val-fraction", &TrainSettings::val_fraction, "Share of the training samples kept for validation")
       ->group("Data");
   flag("--augment", &TrainSettings::augment, "Random crops, and flips of colour images")->group("Data");
@@ -88,7 +91,10 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
       ->group("Model");
   keep(add_fuse(sub, s.fuse), &TrainSettings::fuse)->group("Model");
   add("--epochs", &TrainSettings::epochs, "Passes over the training samples; a run can be lengthened under --schedule constant: --resume --epochs N")->group("Training");
-  CLI::Option* batch = add("--batch", &TrainSettings::batch, "Samples a step, computed at once")->group("Training");
+  CLI::Option* batch = add("--batch", &TrainSettings::batch,
+                           "Samples a step, computed at once; more than the training set has is warned of, and refused "
+                           "under --lr-policy linear or sqrt")
+                           ->group("Training");
   o.effective_batch = keep(add_integer(sub, "--effective-batch", s.batch, "Samples a step, computed in micro-batches; with --memory-cap and without --micro-batch the largest that fit"),
        &TrainSettings::batch)->group("Training")->excludes(batch);
   o.micro_batch = keep(add_integer(sub, "--micro-batch", s.micro_batch, "Most samples computed at once; their gradients add up, each sample weighs 1/batch (0 = the whole batch)"),
@@ -98,7 +104,10 @@ void bind_options(CLI::App& sub, TrainOptions& o) {
   add("--bn-momentum", &TrainSettings::bn_momentum, "step: the micro-batches of a step move running statistics as one batch would; micro: each one does")->group("Training");
   add("--optimizer", &TrainSettings::optimizer, "adam, adamw, sgd, rmsprop, lamb or lars")->group("Training");
   add("--lr", &TrainSettings::lr, "Learning rate; with --lr-policy that of --reference-batch")->group("Training");
-  add("--lr-policy", &TrainSettings::lr_policy, "How the rate follows the batch: none; linear (SGD's rule): lr batch/reference; sqrt (for Adam)")->group("Training");
+  add("--lr-policy", &TrainSettings::lr_policy,
+      "How the rate follows the batch: none; linear (SGD's rule): lr batch/reference; sqrt (for Adam). Refuses a batch "
+      "larger than the training set: no step has so many samples")
+      ->group("Training");
   add("--reference-batch", &TrainSettings::reference_batch, "Effective batch that --lr was found at")->group("Training");
   add("--momentum", &TrainSettings::momentum, "Of sgd, rmsprop and lars")->group("Training");
   add("--weight-decay", &TrainSettings::weight_decay, "Decoupled for adamw, else added to the gradient")
@@ -358,6 +367,7 @@ int run(TrainOptions& o) {
   for (const data::SkippedFile& file : parts.skipped)
     progress.message(concat("skipped ", file.path, ": ", file.reason));
   for (const std::string& warning : parts.warnings) progress.warning(warning);
+  settings.init_batch = parts.init_batch, settings.init_lr = parts.init_lr;
   if (!o.resume && o.effective_batch->count() > 0 && o.micro_batch->count() == 0 && settings.memory_cap > 0) {
     LIMPID_CHECK(parse_device(settings.device) == kCpu, ArgumentError,
                  "--effective-batch with --memory-cap is cut by dry runs of the CPU's allocations, the device is ", settings.device,
@@ -367,6 +377,7 @@ int run(TrainOptions& o) {
   progress.message(concat("data   ", settings.data, " (", parts.location, "): ", format_count(parts.training->size()),
                           " training, ", format_count(parts.validation ? parts.validation->size() : 0), " validation, ",
                           format_count(parts.test ? parts.test->size() : 0), " test samples of ", parts.card.input));
+  train::check_scaled_batch(settings, parts.training->size());
   const train::ScalingPolicy policy = train::scaling_policy(settings);
   progress.message(concat("model  ", settings.model, ", ", format_count(parts.model->num_parameters()), " parameters; ",
                           settings.optimizer, ", lr ", policy.lr(settings.batch), ", batch ", settings.batch));

@@ -23,6 +23,7 @@ const Backend& cuda_backend() {
   static constexpr Backend backend{
       .check_device = [](Device device) { absent(device.index); },
       .kernels = []() -> const Kernels* { return nullptr; },
+      .memory = [](int index) -> std::shared_ptr<memory::MemoryDevice> { absent(index); },
       .allocator = [](int index) -> memory::Allocator& { absent(index); },
       .current_stream = [](int index) -> memory::StreamId { absent(index); },
       .copy = [](Tensor&, const Tensor&, bool) { absent(0); },

@@ -6,23 +6,14 @@
 #include <limpid/cuda/adapter_private.h>
 #include <limpid/cuda/entries.h>
 #include <limpid/cuda/kernels/optim.cuh>
+#include <limpid/cuda/optim_groups.h>
 
 namespace limpid::cu::entries {
 namespace {
 
-constexpr DType kFloating[] = {DType::float64, DType::float32, DType::float16, DType::bfloat16};
-
 Guard guard_of(const StepGuard& guard) {
   return {guard.found_inf.defined() ? guard.found_inf.data<float>() : nullptr,
           guard.skipped.defined() ? guard.skipped.data<std::int64_t>() : nullptr};
-}
-
-// The gradient in the memory order of the parameter.
-Tensor matching(const Tensor& grad, const Tensor& param) {
-  if (grad.strides() == param.strides() || (grad.is_contiguous() && param.is_contiguous())) return grad;
-  Tensor out = raw::empty_like(param, grad.dtype());
-  copy(out, grad);
-  return out;
 }
 
 OptimTensor table_row(OptimChunk& chunk, const Tensor& grad) {
@@ -35,65 +26,36 @@ OptimTensor table_row(OptimChunk& chunk, const Tensor& grad) {
   return row;
 }
 
-// The dtype of the chunk's states; the parameter's where it has none.
-DType state_dtype(const char* rule, const OptimChunk& chunk) {
-  DType dtype = chunk.param.dtype();
-  bool found = false;
-  for (const Tensor* state : {&chunk.state0, &chunk.state1, &chunk.state2}) {
-    if (!state->defined()) continue;
-    LIMPID_CHECK(!found || state->dtype() == dtype, DTypeError, "[", rule,
-                 "] the states of a parameter have one dtype, got ", dtype, " and ", *state);
-    dtype = state->dtype();
-    found = true;
-  }
-  return dtype;
+std::vector<OptimTensor> table_of(OptimGroup& group) {
+  std::vector<OptimTensor> rows;
+  for (std::size_t i = 0; i < group.chunks.size(); i++) rows.push_back(table_row(*group.chunks[i], group.grads[i]));
+  return rows;
 }
 
-// step(rows, types) for the chunks of each pair of dtypes.
+// step(rows, types) for each group.
 template <class Step>
 void run(const char* rule, std::span<OptimChunk> chunks, const Step& step) {
-  for (DType param : kFloating) {
-    for (DType state : kFloating) {
-      std::vector<OptimTensor> rows;
-      std::vector<Tensor> grads;  // reordered ones live until the kernel is queued
-      for (OptimChunk& chunk : chunks) {
-        if (chunk.param.dtype() != param || state_dtype(rule, chunk) != state) continue;
-        grads.push_back(matching(chunk.grad, chunk.param));
-        rows.push_back(table_row(chunk, grads.back()));
-      }
-      if (rows.empty()) continue;
-      const Queue queue(grads[0]);
-      LIMPID_LAUNCH(rule, queue, step(std::span<const OptimTensor>(rows), OptimTypes{param, state}, queue));
-    }
-  }
+  for_groups(rule, chunks, [&](OptimGroup& group) {
+    const std::vector<OptimTensor> rows = table_of(group);
+    const Queue queue(group.grads[0]);
+    LIMPID_LAUNCH(rule, queue,
+                  step(std::span<const OptimTensor>(rows), OptimTypes{group.param, group.state}, queue));
+  });
 }
 
 // The same for the rules with a trust ratio, which is read back.
 template <class Step>
 void run_trust(const char* rule, std::span<OptimChunk> chunks, const Step& step) {
-  for (const OptimChunk& chunk : chunks) {
-    const DType dtype = chunk.param.dtype();
-    LIMPID_CHECK(dtype == float32 || dtype == float64, DTypeError, "[", rule, "] parameters are f32 or f64, got ",
-                 chunk.param);
-  }
-  for (DType dtype : {float32, float64}) {
-    std::vector<OptimTensor> rows;
-    std::vector<OptimChunk*> members;
-    std::vector<Tensor> grads;
-    for (OptimChunk& chunk : chunks) {
-      if (chunk.param.dtype() != dtype) continue;
-      grads.push_back(matching(chunk.grad, chunk.param));
-      rows.push_back(table_row(chunk, grads.back()));
-      members.push_back(&chunk);
-    }
-    if (rows.empty()) continue;
-    const Queue queue(grads[0]);
-    Tensor workspace = raw::workspace(trust_workspace_bytes(rows), grads[0].device());
-    LIMPID_LAUNCH(rule, queue, step(std::span<const OptimTensor>(rows), dtype, workspace.raw_mutable_data(), queue));
+  for_trust_groups(rule, chunks, [&](OptimGroup& group) {
+    const std::vector<OptimTensor> rows = table_of(group);
+    const Queue queue(group.grads[0]);
+    Tensor workspace = trust_workspace(group);
+    LIMPID_LAUNCH(rule, queue,
+                  step(std::span<const OptimTensor>(rows), group.param, workspace.raw_mutable_data(), queue));
     std::vector<double> trust(rows.size());
     queue.read_back(trust.data(), workspace.raw_data(), trust.size() * sizeof(double));
-    for (std::size_t i = 0; i < members.size(); i++) members[i]->trust = trust[i];
-  }
+    for (std::size_t i = 0; i < trust.size(); i++) group.chunks[i]->trust = trust[i];
+  });
 }
 
 // Dense tensors by dtype: run(dtype, rows).
@@ -141,16 +103,12 @@ void lars(std::span<OptimChunk> chunks, const LarsArgs& a) {
 
 double sum_of_squares(std::span<const Tensor> tensors) {
   if (tensors.empty()) return 0;
-  std::vector<Tensor> dense;
-  for (const Tensor& t : tensors) dense.push_back(t.is_dense() ? t : raw::contiguous(t));
+  std::vector<Tensor> dense = dense_of(tensors);
   const Device device = dense[0].device();
-  std::int64_t parts = 0;
-  by_dtype("sum_of_squares", std::span<Tensor>(dense),
-           [&](DType, std::span<const OptimTensor> rows) { parts += sum_of_squares_parts(rows); });
+  const std::int64_t parts = pieces_of(std::span<const Tensor>(dense));
   if (parts == 0) return 0;
   const Queue queue(device);
-  Tensor workspace =
-      raw::workspace(static_cast<std::size_t>(parts + 1) * sizeof(double), device);  // the total, the parts
+  Tensor workspace = raw::workspace(sum_of_squares_bytes(parts), device);  // the total, the parts
   double* total = static_cast<double*>(workspace.raw_mutable_data());
   double* part = total + 1;
   by_dtype("sum_of_squares", std::span<Tensor>(dense), [&](DType dtype, std::span<const OptimTensor> rows) {

@@ -2,6 +2,7 @@
 #include <limpid/tensor/backend.h>
 
 #include <limpid/cuda/copies.h>
+#include <limpid/cuda/cuda_memory.h>
 #include <limpid/cuda/kernel_table.h>
 #include <limpid/cuda/runtime.h>
 
@@ -11,6 +12,7 @@ const Backend& cuda_backend() {
   static constexpr Backend backend{
       .check_device = [](Device device) { cu::check_device(device.index); },
       .kernels = cu::cuda_kernels,
+      .memory = [](int index) -> std::shared_ptr<memory::MemoryDevice> { return std::make_shared<cu::CudaMemory>(index); },
       .allocator = cu::allocator,
       .current_stream = [](int index) { return cu::current_stream(index).id(); },
       .copy = cu::copy,

@@ -10,6 +10,8 @@
 
 #include <limpid/limpid.h>
 
+#include "arguments.h"
+
 using namespace limpid;
 
 namespace {
@@ -39,7 +41,7 @@ double relative_error(const Bench& b, const std::vector<Tensor>& whole) {
 
 }  // namespace
 
-int main() {
+static int example(const Arguments&) {
   manual_seed(1);
   Bench b;
   b.model = nn::make_model("mlp", {.input = Shape{1, 6, 6}, .classes = 4, .seed = 1});
@@ -99,4 +101,12 @@ int main() {
     as_expected &= loop.right == (error <= 1e-12);
   }
   return as_expected ? 0 : 1;
+}
+
+int main(int argc, char** argv) {
+  return run_example(argc, argv,
+                     {.shows = "Gradient accumulation, right and wrong: five loops over the same samples in uneven "
+                               "micro-batches, what a sample\n"
+                               "weighs in each, and how far the gradient is from that of the whole batch."},
+                     example);
 }

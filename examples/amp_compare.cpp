@@ -108,11 +108,13 @@ Result run(const std::string& precision, data::DataLoader& loader, data::DataLoa
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  const std::int64_t samples = argument(argc, argv, "--samples", 2048);
-  const std::int64_t epochs = argument(argc, argv, "--epochs", 4);
-  const std::int64_t batch = argument(argc, argv, "--batch", 64);
-  const std::int64_t size = argument(argc, argv, "--size", 32);
+static int example(const Arguments& arguments) {
+  const std::int64_t samples = arguments["--samples"];
+  const std::int64_t epochs = arguments["--epochs"];
+  const std::int64_t batch = arguments["--batch"];
+  const std::int64_t size = arguments["--size"];
+  LIMPID_CHECK(samples >= batch, ArgumentError, "--batch ", batch, " is larger than --samples ", samples,
+               ": there would be no step");
   data::SyntheticDataset training({.size = samples, .height = size, .width = size});
   data::SyntheticDataset held_out({.size = samples / 4, .height = size, .width = size, .train = false});
   data::DataLoader loader(training, {.batch_size = batch, .shuffle = true, .drop_last = true, .seed = 7});
@@ -140,4 +142,17 @@ int main(int argc, char** argv) {
     ok &= &r == &results[0] || r.saved < results[0].saved;
   }
   return ok ? 0 : 1;
+}
+
+int main(int argc, char** argv) {
+  return run_example(argc, argv,
+                     {.shows = "Mixed precision side by side: one network in f32, bf16 and f16 from the same start: "
+                               "bytes, speed, losses, skipped\n"
+                               "steps, accuracy.",
+                      .options = {{"--samples", 2048, "Training images", 4},
+                                  {"--epochs", 4, "Passes over them", 2},
+                                  {"--batch", 64, "Samples a step"},
+                                  {"--size", 32, "Side of an image", 4}},
+                      .small_run = "--samples 256 --epochs 2 --size 16"},
+                     example);
 }

@@ -4,9 +4,11 @@
 
 #include <limpid/limpid.h>
 
+#include "arguments.h"
+
 using namespace limpid;
 
-int main() {
+static int example(const Arguments&) {
   // y = sum(x^2); dy/dx = 2 x.
   Tensor x = from_vector<double>({1, 2, 3}, {3}).requires_grad_();
   Tensor y = square(x).sum();
@@ -60,4 +62,12 @@ int main() {
   const double error = std::abs(at.grad().item() - s * (1 - s));
   std::printf("sigmoid'   %.12f, error %.1e\n", at.grad().item(), error);
   return error < 1e-12 ? 0 : 1;
+}
+
+int main(int argc, char** argv) {
+  return run_example(
+      argc, argv,
+      {.shows =
+           "Gradients: recording, backward, accumulation, hooks, no-grad, and a check against finite differences."},
+      example);
 }

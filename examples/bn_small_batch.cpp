@@ -107,9 +107,9 @@ double noise_of_mean(std::int64_t micro) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  const std::int64_t samples = argument(argc, argv, "--samples", 768), epochs = argument(argc, argv, "--epochs", 4);
-  const std::int64_t seeds = argument(argc, argv, "--seeds", 2);
+static int example(const Arguments& arguments) {
+  const std::int64_t samples = arguments["--samples"], epochs = arguments["--epochs"];
+  const std::int64_t seeds = arguments["--seeds"];
   std::printf("lenet-bn on %lld generated images, %lld epochs, effective batch %lld, %lld seeds: test accuracy in %%\n\n",
               static_cast<long long>(samples), static_cast<long long>(epochs), static_cast<long long>(kEffective),
               static_cast<long long>(seeds));
@@ -146,4 +146,15 @@ int main(int argc, char** argv) {
   }
   std::printf("\n");
   return as_expected ? 0 : 1;
+}
+
+int main(int argc, char** argv) {
+  return run_example(argc, argv,
+                     {.shows = "Batch norm in small micro-batches beside exact batch norm, group norm and layer norm: "
+                               "which depends on the cut.",
+                      .options = {{"--samples", 768, "Training images", 32},
+                                  {"--epochs", 4, "Passes over them"},
+                                  {"--seeds", 2, "Runs of each row"}},
+                      .small_run = "--samples 256 --epochs 2 --seeds 1"},
+                     example);
 }

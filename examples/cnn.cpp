@@ -41,9 +41,9 @@ nn::Sequential make_net() {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  const std::int64_t samples = argument(argc, argv, "--samples", 4000);
-  const std::int64_t epochs = argument(argc, argv, "--epochs", 4);
+static int example(const Arguments& arguments) {
+  const std::int64_t samples = arguments["--samples"];
+  const std::int64_t epochs = arguments["--epochs"];
   manual_seed(7);
 
   data::SyntheticDataset training({.size = samples});
@@ -84,4 +84,13 @@ int main(int argc, char** argv) {
   const double again = accuracy_of(copy, test_loader);
   std::printf("the same weights, read from a file: %.1f %%\n", 100 * again);
   return again == accuracy ? 0 : 1;
+}
+
+int main(int argc, char** argv) {
+  return run_example(argc, argv,
+                     {.shows = "A small convolutional network on generated images: loader, augmentation, schedule, "
+                               "weights as a safetensors file.",
+                      .options = {{"--samples", 4000, "Training images", 4}, {"--epochs", 4, "Passes over them"}},
+                      .small_run = "--samples 256 --epochs 1"},
+                     example);
 }

@@ -4,6 +4,8 @@
 
 #include <limpid/limpid.h>
 
+#include "arguments.h"
+
 using namespace limpid;
 
 namespace {
@@ -36,7 +38,7 @@ class SoftsignLayer : public nn::Module {
 
 }  // namespace
 
-int main() {
+static int example(const Arguments&) {
   manual_seed(5);
   Tensor x = randn({3, 4}, {.dtype = float64}).requires_grad_();
   const auto report = gradcheck([](const std::vector<Tensor>& in) { return Softsign::apply(in[0], 0.5); }, {x});
@@ -64,4 +66,11 @@ int main() {
   }
   std::printf("mean squared error: %.4f, then %.5f\n", first, last);
   return last < 0.5 * first ? 0 : 1;
+}
+
+int main(int argc, char** argv) {
+  return run_example(
+      argc, argv,
+      {.shows = "An operation and a layer of your own, outside the library, checked against finite differences."},
+      example);
 }

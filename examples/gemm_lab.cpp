@@ -57,11 +57,11 @@ bool complete(const train::SizeLab& lab) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+static int example(const Arguments& arguments) {
   train::SizeLabSettings settings;
   settings.batches = train::parse_batches("31,32,33,63,64,65");
   settings.channels = train::parse_batches("30:33:1,60:66:1");
-  settings.rounds = argument(argc, argv, "--rounds", 41);
+  settings.rounds = arguments["--rounds"];
   const train::SizeLab lab = train::size_lab(settings);
   std::printf("%s\n", train::to_string(lab).c_str());
 
@@ -79,4 +79,13 @@ int main(int argc, char** argv) {
   const bool waves = cost(33, 132) < cost(32, 132) && cost(32, 132) < cost(31, 132) && cost(32, 128) < cost(31, 128) &&
                      cost(32, 128) < cost(33, 128);
   return complete(lab) && waves ? 0 : 1;
+}
+
+int main(int argc, char** argv) {
+  return run_example(
+      argc, argv,
+      {.shows = "Is 32 faster than 31 or 33? Single operations at odd sizes and powers of two, beside a prediction.",
+       .options = {{"--rounds", 41, "Timings of each size"}},
+       .small_run = "--rounds 3"},
+      example);
 }

@@ -4,9 +4,11 @@
 
 #include <limpid/limpid.h>
 
+#include "arguments.h"
+
 using namespace limpid;
 
-int main() {
+static int example(const Arguments&) {
   manual_seed(1);
   nn::Sequential model(nn::Linear({.in_features = 16, .out_features = 32}), nn::ReLU(),
                        nn::Linear({.in_features = 32, .out_features = 4}));
@@ -27,4 +29,10 @@ int main() {
   }
   std::puts("nothing grew");
   return 1;
+}
+
+int main(int argc, char** argv) {
+  return run_example(
+      argc, argv,
+      {.shows = "A loop that keeps the graph of every step, and the check that sees it after the third one."}, example);
 }

@@ -18,6 +18,7 @@ using train::ScalingRule;
 namespace {
 
 constexpr std::int64_t kReference = 32, kLarge = 256, kWarmup = 8;
+constexpr double kValidation = 0.2;  // share of the samples
 
 struct Part {
   const char* optimizer;
@@ -36,7 +37,7 @@ train::LearningSettings settings_of(const Part& part, std::int64_t samples, std:
   s.train.data = "synthetic";
   s.train.input = {1, 12, 12};
   s.train.limit = samples;
-  s.train.val_fraction = 0.2;
+  s.train.val_fraction = kValidation;
   s.train.model = "lenet-bn";
   s.train.epochs = epochs;
   s.train.optimizer = part.optimizer;
@@ -79,9 +80,14 @@ void print_row(const train::LearningRow& row, const Part& part, std::int64_t aft
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  const std::int64_t samples = argument(argc, argv, "--samples", 2400), epochs = argument(argc, argv, "--epochs", 4);
-  const std::int64_t seeds = argument(argc, argv, "--seeds", 2);
+static int example(const Arguments& arguments) {
+  const std::int64_t samples = arguments["--samples"], epochs = arguments["--epochs"];
+  const std::int64_t seeds = arguments["--seeds"];
+  // The warmup needs a step behind it at the large batch; val_fraction of the samples is not trained on.
+  const std::int64_t training = samples - static_cast<std::int64_t>(kValidation * static_cast<double>(samples));
+  const std::int64_t steps = (training + kLarge - 1) / kLarge * epochs;
+  LIMPID_CHECK(steps > kWarmup, ArgumentError, "--samples ", samples, " and --epochs ", epochs, " make ", steps,
+               " steps of batch ", kLarge, ", and the warmup alone has ", kWarmup, ": give more of either");
   bool ok = true;
   std::vector<std::string> warnings;
   for (const Part& part : kParts) {
@@ -117,4 +123,15 @@ int main(int argc, char** argv) {
   }
   std::printf("\n");
   return ok ? 0 : 1;
+}
+
+int main(int argc, char** argv) {
+  return run_example(argc, argv,
+                     {.shows = "From batch 32 to 256: the learning rate left as it is, scaled linearly and by the "
+                               "square root, under SGD and Adam.",
+                      .options = {{"--samples", 2400, "Images, a fifth of them for validation"},
+                                  {"--epochs", 4, "Passes over them"},
+                                  {"--seeds", 2, "Runs of each row"}},
+                      .small_run = "--samples 1600 --epochs 2 --seeds 1"},
+                     example);
 }

@@ -10,6 +10,8 @@
 
 #include <limpid/limpid.h>
 
+#include "arguments.h"
+
 using namespace limpid;
 
 namespace {
@@ -81,7 +83,7 @@ bool compare(const Case& c, std::int64_t& formula_error) {
 
 }  // namespace
 
-int main() {
+static int example(const Arguments&) {
   bool ok = true;
   std::int64_t formula_error = 0;
   for (const Case& c : kCases) ok &= compare(c, formula_error);
@@ -90,4 +92,11 @@ int main() {
       "with\n"
       "every sample, and what a larger batch needs besides is not in it. Its error has either sign.\n");
   return ok && formula_error > 0 ? 0 : 1;
+}
+
+int main(int argc, char** argv) {
+  return run_example(argc, argv,
+                     {.shows = "The largest batch that fits: a formula, fits through trial runs, trial and error, and "
+                               "a dry run, beside the truth."},
+                     example);
 }

@@ -10,8 +10,8 @@
 
 using namespace limpid;
 
-int main(int argc, char** argv) {
-  const std::int64_t epochs = argument(argc, argv, "--epochs", 300);
+static int example(const Arguments& arguments) {
+  const std::int64_t epochs = arguments["--epochs"];
   manual_seed(1);
 
   // 200 points: two arms, a turn and a half each.
@@ -50,4 +50,12 @@ int main(int argc, char** argv) {
   const double accuracy = eq(argmax(model(x), 1), y).to(float32).mean().item();
   std::printf("loss %.4f, accuracy %.1f %%\n", last, 100 * accuracy);
   return last < first ? 0 : 1;
+}
+
+int main(int argc, char** argv) {
+  return run_example(argc, argv,
+                     {.shows = "A multilayer perceptron that learns two interleaved spirals from tensors in memory.",
+                      .options = {{"--epochs", 300, "Passes over the points", 2}},
+                      .small_run = "--epochs 60"},
+                     example);
 }

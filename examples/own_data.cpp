@@ -51,9 +51,9 @@ class Printer final : public train::TrainObserver {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+static int example(const Arguments& arguments) {
   train::TrainSettings settings;
-  settings.epochs = argument(argc, argv, "--epochs", 5);
+  settings.epochs = arguments["--epochs"];
   settings.batch = 32;
   settings.seed = 3;
 
@@ -71,4 +71,13 @@ int main(int argc, char** argv) {
   const train::TrainResult result = trainer.run();
   std::printf("test accuracy %.1f %%\n\n%s", 100 * result.test->accuracy, to_string(result.memory).c_str());
   return result.test->samples == 400 ? 0 : 1;
+}
+
+int main(int argc, char** argv) {
+  return run_example(
+      argc, argv,
+      {.shows = "A data set of your own (circles and squares, drawn on demand) and the library's Trainer.",
+       .options = {{"--epochs", 5, "Passes over the training images"}},
+       .small_run = "--epochs 2"},
+      example);
 }

@@ -8,10 +8,10 @@
 
 using namespace limpid;
 
-int main(int argc, char** argv) {
-  const std::int64_t samples = argument(argc, argv, "--samples", 1000);
-  const std::int64_t size = argument(argc, argv, "--size", 224);
-  const std::int64_t epochs = argument(argc, argv, "--epochs", 5);
+static int example(const Arguments& arguments) {
+  const std::int64_t samples = arguments["--samples"];
+  const std::int64_t size = arguments["--size"];
+  const std::int64_t epochs = arguments["--epochs"];
 
   manual_seed(0);                                            // torch.manual_seed(0)
   Tensor x = randn({samples, 3, size, size});                // x = torch.randn(1000, 3, 224, 224)
@@ -48,4 +48,16 @@ int main(int argc, char** argv) {
   // What PyTorch does not tell: where every byte was when the most were in use.
   std::printf("\n%s", to_string(memory::host_allocator().ledger_at_peak()).c_str());
   std::printf("\nThe loader's pool:\n%s", to_string(memory::io_allocator().ledger_at_peak()).c_str());
+  return 0;
+}
+
+int main(int argc, char** argv) {
+  return run_example(argc, argv,
+                     {.shows = "The training loop that limpid grew from, beside its PyTorch original in the comments, "
+                               "and where every byte was.",
+                      .options = {{"--samples", 1000, "Random images"},
+                                  {"--size", 224, "Side of an image", 3},
+                                  {"--epochs", 5, "Passes over them"}},
+                      .small_run = "--samples 48 --size 32 --epochs 2"},
+                     example);
 }

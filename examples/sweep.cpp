@@ -12,19 +12,19 @@
 
 using namespace limpid;
 
-int main(int argc, char** argv) {
+static int example(const Arguments& arguments) {
   train::SweepSettings timing;
   timing.train.model = "lenet";
   timing.train.input = {1, 16, 16};
   timing.train.classes = 10;
   timing.batches = train::parse_batches("16:256:x2,31,33");
-  timing.steps = argument(argc, argv, "--steps", 20);
+  timing.steps = arguments["--steps"];
   train::LearningSettings learning;
   learning.train = timing.train;
   learning.train.data = "synthetic";
-  learning.train.limit = argument(argc, argv, "--samples", 2000);
+  learning.train.limit = arguments["--samples"];
   learning.train.val_fraction = 0.2;
-  learning.train.epochs = argument(argc, argv, "--epochs", 2);
+  learning.train.epochs = arguments["--epochs"];
   learning.train.optimizer = "sgd";
   learning.train.lr = 0.01;
   learning.train.momentum = 0.9;
@@ -49,4 +49,15 @@ int main(int argc, char** argv) {
       ok &= !run.points.empty() && run.points.back().samples == learned.after_samples;
   }
   return ok ? 0 : 1;
+}
+
+int main(int argc, char** argv) {
+  return run_example(
+      argc, argv,
+      {.shows = "Which batch size? Time, busy threads and memory of a step from 16 to 256, and what each size learns.",
+       .options = {{"--steps", 20, "Timed steps of each size"},
+                   {"--samples", 2000, "Images, a fifth of them for validation", 5},
+                   {"--epochs", 2, "Passes over them"}},
+       .small_run = "--steps 3 --samples 600 --epochs 1"},
+      example);
 }

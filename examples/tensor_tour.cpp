@@ -3,6 +3,8 @@
 
 #include <limpid/limpid.h>
 
+#include "arguments.h"
+
 using namespace limpid;
 
 namespace {
@@ -13,7 +15,7 @@ void show(const char* what, const Tensor& t) {
 
 }  // namespace
 
-int main() {
+static int example(const Arguments&) {
   // Making tensors. Options are named.
   Tensor a = arange(6).to(float32).reshape({2, 3});
   show("arange(6) as floats", a);
@@ -58,4 +60,10 @@ int main() {
     return 0;
   }
   return 1;
+}
+
+int main(int argc, char** argv) {
+  return run_example(argc, argv,
+                     {.shows = "Tensors: making them, looking at them, views, broadcasting, reductions, promotion."},
+                     example);
 }

@@ -83,8 +83,8 @@ const char* verdict(const train::Spread& now, const train::Spread& former) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  const std::int64_t samples = argument(argc, argv, "--samples", 1536), rounds = argument(argc, argv, "--rounds", 3);
+static int example(const Arguments& arguments) {
+  const std::int64_t samples = arguments["--samples"], rounds = arguments["--rounds"];
   std::vector<Row> rows = {
       {"start: batch 4, no loader threads, fp32", 4, 0, "fp32"},
       {"batch 64", 64, 0, "fp32"},
@@ -129,4 +129,13 @@ int main(int argc, char** argv) {
   ok &= threads.losses == large.losses && half.losses != threads.losses && first.losses != large.losses;
   ok &= half.peak < threads.peak && first.peak < large.peak;
   return ok ? 0 : 1;
+}
+
+int main(int argc, char** argv) {
+  return run_example(argc, argv,
+                     {.shows = "Tuning one thing at a time: the batch, loader threads, pinned memory, mixed precision; "
+                               "what each one gains.",
+                      .options = {{"--samples", 1536, "Training images", 128}, {"--rounds", 3, "Runs of each row"}},
+                      .small_run = "--samples 384 --rounds 1"},
+                     example);
 }

@@ -65,10 +65,11 @@ const char* to_string(OomCause cause) {
 }
 
 std::string to_string(const OutOfMemoryInfo& info) {
-  std::string out = "out of memory: tried to allocate " + format_bytes(info.requested) + where(info) + " on " +
-                    info.device + ". Of " + format_bytes(info.capacity) + " capacity, " + format_bytes(info.live) +
-                    " is live, " + format_bytes(info.cached) + " is free in the cache (largest block " +
-                    format_bytes(info.largest_free) + "), ";
+  const std::string asked = info.sum_of.empty() ? "tried to allocate " + format_bytes(info.requested) + where(info)
+                                                : info.sum_of + " need " + format_bytes(info.requested) + " together";
+  std::string out = "out of memory: " + asked + " on " + info.device + ". Of " + format_bytes(info.capacity) +
+                    " capacity, " + format_bytes(info.live) + " is live, " + format_bytes(info.cached) +
+                    " is free in the cache (largest block " + format_bytes(info.largest_free) + "), ";
   if (info.pending > 0) out += format_bytes(info.pending) + " waits for other streams, ";
   out += format_bytes(info.device_free) + " is free on the device";
   if (info.limit) out += "; the memory fraction allows " + format_bytes(*info.limit);
@@ -92,8 +93,9 @@ std::string report(const OutOfMemoryInfo& info) {
     out += text + "\n";
   };
   line("cause", std::string(to_string(info.cause)) + ": " + info.reason);
-  std::string request = format_count(static_cast<std::int64_t>(info.requested)) + " bytes (" +
-                        format_bytes(info.requested) + ")" + where(info);
+  std::string request =
+      format_count(static_cast<std::int64_t>(info.requested)) + " bytes (" + format_bytes(info.requested) + ")" +
+      (info.sum_of.empty() ? where(info) : ", all that " + info.sum_of + " need; no single allocation");
   if (info.scope.phase != Phase::none) request += ", step " + format_count(info.scope.step);
   line("request", request);
   if (info.earlier_request) {
@@ -147,6 +149,7 @@ std::string to_json(const OutOfMemoryInfo& info) {
   json["reason"] = info.reason;
   json["device"] = info.device;
   json["requested"] = info.requested;
+  json["sum_of"] = info.sum_of.empty() ? Json(nullptr) : Json(info.sum_of);
   json["rounded"] = info.rounded;
   json["device_asked"] = info.device_asked;
   json["operation"] = info.scope.op == 0 ? Json(nullptr) : Json(name_of(info.scope.op));

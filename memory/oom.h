@@ -63,6 +63,7 @@ struct OutOfMemoryInfo {
   std::string device;
   std::uint64_t requested = 0;  // what the caller asked for
   std::uint64_t rounded = 0;    // after the policy's rounding
+  std::string sum_of;           // `requested` is no single allocation, but all that this needs; empty: it is one
   std::uint64_t live = 0;       // allocated blocks, rounding and slack included
   std::uint64_t reserved = 0;
   std::uint64_t cached = 0;       // free inside reserved

@@ -1,5 +1,6 @@
 #include <limpid/nn/norm.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include <limpid/autograd/checkpoint.h>
@@ -79,9 +80,9 @@ double BatchNorm::count_batch() {
   std::int64_t seen = 1;  // a dry count stays at its first batch
   if (device == kCpu) {   // in place on the host
     seen = ++*num_batches_tracked.mutable_data<std::int64_t>();
-  } else if (!device.is_dry()) {
+  } else if (device != kDryCpu) {
     num_batches_tracked.add_(ones({}, {.dtype = int64, .device = device}));
-    if (!options_.momentum) seen = num_batches_tracked.item_int();
+    if (!options_.momentum) seen = std::max<std::int64_t>(num_batches_tracked.item_int(), 1);  // a dry count may be 0
   }
   return momentum().value_or(1.0 / static_cast<double>(seen));
 }

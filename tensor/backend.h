@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include <limpid/memory/device.h>
 #include <limpid/tensor/device.h>
@@ -22,6 +23,8 @@ struct Backend {
   void (*check_device)(Device device);
   // The kernel table, or null while there is none.
   const Kernels* (*kernels)();
+  // The memory of device `index`, for a pool of one's own.
+  std::shared_ptr<memory::MemoryDevice> (*memory)(int index);
   // Of the tensors and workspaces of device `index`.
   memory::Allocator& (*allocator)(int index);
   // The stream that orders this thread's work on device `index` now.
@@ -38,6 +41,9 @@ struct Backend {
 };
 
 const Backend& cuda_backend();
+// The kernel table of dry:cuda: the plan functions of the CUDA kernels, and entries that allocate what those allocate
+// and compute nothing. Needs no CUDA. cuda/dry_kernels.cpp.
+const Kernels& dry_cuda_kernels();
 
 // The backend of a device that can be used; DeviceError says why it cannot. Not for cpu and dry devices.
 const Backend& backend_of(Device device);

@@ -52,7 +52,7 @@ void check_floating(const char* op, DType dtype) {
 }  // namespace
 
 const Kernels& kernels_for(Device device) {
-  if (device.is_dry()) return dry_kernels();
+  if (device.is_dry()) return device == kDryCuda ? dry_cuda_kernels() : dry_kernels();
   if (device.type == DeviceType::cpu) return cpu_kernels();
   const Kernels* kernels = backend_of(device).kernels();
   LIMPID_CHECK(kernels, DeviceError, "[kernels] this build cannot compute on ", device, ": it has kernels for cpu only");

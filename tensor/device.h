@@ -1,5 +1,5 @@
-// Where a tensor lives. `dry:cpu` holds shapes and allocations only, no numbers: it stands in for the CPU in a dry run
-// (tensor/dry.h).
+// Where a tensor lives. `dry:cpu` and `dry:cuda` hold shapes and allocations only, no numbers: they stand in for the CPU
+// and for a GPU in a dry run (tensor/dry.h).
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ struct Device {
 
 inline constexpr Device kCpu{};
 inline constexpr Device kDryCpu{DeviceType::dry, 0};
+inline constexpr Device kDryCuda{DeviceType::dry, 1};
 
-std::string to_string(Device device);  // "cpu", "cuda:0", "dry:cpu"
-// "cpu", "cuda", "cuda:1", "dry:cpu"; ArgumentError otherwise. DeviceError for "dry:cuda" in a build without CUDA's
-// plan functions.
+std::string to_string(Device device);  // "cpu", "cuda:0", "dry:cpu", "dry:cuda"
+// "cpu", "cuda", "cuda:1", "dry:cpu", "dry:cuda"; ArgumentError otherwise.
 Device parse_device(const std::string& text);
 
 namespace detail {

@@ -7,6 +7,8 @@
 #include <limpid/memory/simulated_memory.h>
 #include <limpid/tensor/fused_kernels.h>
 #include <limpid/tensor/kernels.h>
+#include <limpid/tensor/raw.h>
+#include <limpid/tensor/storage.h>
 
 namespace limpid {
 namespace dry {
@@ -15,10 +17,16 @@ namespace {
 thread_local Run* current_run = nullptr;
 thread_local const double* current_placeholder = nullptr;
 
-std::unique_ptr<memory::Allocator> make_pool(const char* name, const Options& options) {
-  return std::make_unique<memory::Allocator>(std::make_shared<memory::SimulatedMemory>(options.capacity, name),
-                                             options.settings, options.policy);
+std::unique_ptr<memory::Allocator> make_pool(std::shared_ptr<memory::SimulatedMemory> memory, const Options& options) {
+  return std::make_unique<memory::Allocator>(std::move(memory), options.settings, options.policy);
 }
+std::unique_ptr<memory::Allocator> make_pool(const char* name, const Options& options) {
+  return make_pool(std::make_shared<memory::SimulatedMemory>(options.capacity, name), options);
+}
+memory::Allocator& unlimited_pool(const char* name) { return *make_pool(name, {}).release(); }
+
+constexpr memory::StreamId kComputeStream{0}, kCopyStream{1};
+thread_local memory::StreamId stream = kComputeStream;
 
 // Blocks of living tensors point into their pool: it stays for good then.
 void let_go(std::unique_ptr<memory::Allocator>& pool) {
@@ -32,29 +40,58 @@ void let_go(std::unique_ptr<memory::Allocator>& pool) {
 }  // namespace
 
 Run::Run(const Options& options)
-    : pool_(make_pool("dry:cpu", options)),
+    : memory_(std::make_shared<memory::SimulatedMemory>(options.capacity, to_string(options.device))),
+      pool_(make_pool(memory_, options)),
+      host_pool_(options.device == kDryCuda ? make_pool("dry:cpu", {}) : nullptr),
       io_pool_(make_pool("dry:cpu (io)", {})),
-      device_(kDryCpu),
+      default_device_(kDryCpu),
       former_(current_run) {
+  LIMPID_CHECK(options.device.is_dry(), DeviceError, "[dry] a dry run is of dry:cpu or dry:cuda, got ", options.device);
+  memory_->set_events_pending(options.device == kDryCuda);
   current_run = this;
 }
 
 Run::~Run() {
   current_run = former_;
-  let_go(pool_);
-  let_go(io_pool_);
+  for (auto* pool : {&pool_, &host_pool_, &io_pool_}) {
+    if (*pool) let_go(*pool);
+  }
 }
 
-memory::Allocator& pool() {
-  if (current_run) return current_run->pool();
-  static memory::Allocator* unlimited = make_pool("dry:cpu", {}).release();
-  return *unlimited;
+void Run::synchronize() { memory_->complete_events(); }
+
+memory::Allocator& pool(Device device) {
+  if (current_run) return current_run->pool(device);
+  static memory::Allocator& host = unlimited_pool("dry:cpu");
+  static memory::Allocator& gpu = unlimited_pool("dry:cuda");
+  return device == kDryCuda ? gpu : host;
 }
 
 memory::Allocator& io_pool() {
   if (current_run) return current_run->io_pool();
-  static memory::Allocator* unlimited = make_pool("dry:cpu (io)", {}).release();
-  return *unlimited;
+  static memory::Allocator& unlimited = unlimited_pool("dry:cpu (io)");
+  return unlimited;
+}
+
+void synchronize(Device device) {
+  if (current_run && device == kDryCuda) current_run->synchronize();
+}
+
+memory::StreamId current_stream() { return stream; }
+
+Tensor upload(const Tensor& host) {
+  if (host.numel() == 0) return raw::to_device(host, kDryCuda);
+  stream = kCopyStream;
+  Tensor out;
+  try {
+    out = raw::to_device(host, kDryCuda, true);
+  } catch (...) {
+    stream = kComputeStream;
+    throw;
+  }
+  stream = kComputeStream;
+  out.storage()->record_stream(kComputeStream);
+  return out;
 }
 
 Placeholder::Placeholder(double value) : former_(current_placeholder), value_(value) { current_placeholder = &value_; }
@@ -63,6 +100,7 @@ Placeholder::~Placeholder() { current_placeholder = former_; }
 double placeholder_for(const char* op, const Tensor& tensor) {
   LIMPID_CHECK(current_placeholder, DeviceError, "[", op, "] ", tensor,
                " has no value: nothing was computed; declare a dry::Placeholder for what the code is to read");
+  synchronize(tensor.device());
   return *current_placeholder;
 }
 
@@ -102,17 +140,6 @@ void silence(Result (*&entry)(Args...)) {
   };
 }
 
-// The plan functions stay as they are.
-Kernels silenced(Kernels k, const char* device) {
-  k.device = device;
-#define LIMPID_KEEP(name)
-#define LIMPID_SILENCE(name) silence(k.name);
-  LIMPID_KERNEL_ENTRIES(LIMPID_KEEP, LIMPID_SILENCE)
-#undef LIMPID_KEEP
-#undef LIMPID_SILENCE
-  return k;
-}
-
 FusedKernels silenced(FusedKernels k, const char* device) {
   k.device = device;
   auto all = [](auto&... entries) { (silence(entries), ...); };
@@ -122,6 +149,16 @@ FusedKernels silenced(FusedKernels k, const char* device) {
 }
 
 }  // namespace
+
+Kernels silenced(Kernels k, const char* device) {
+  k.device = device;
+#define LIMPID_KEEP(name)
+#define LIMPID_SILENCE(name) silence(k.name);
+  LIMPID_KERNEL_ENTRIES(LIMPID_KEEP, LIMPID_SILENCE)
+#undef LIMPID_KEEP
+#undef LIMPID_SILENCE
+  return k;
+}
 
 const FusedKernels& dry_fused_kernels() {
   static const FusedKernels table = silenced(cpu_fused_kernels(), "dry:cpu");

@@ -204,6 +204,9 @@ static_assert(sizeof(Kernels) == (1 LIMPID_KERNEL_ENTRIES(LIMPID_COUNT_ENTRY, LI
 // The table of a device. DeviceError when there is none: says why.
 const Kernels& kernels_for(Device device);
 const Kernels& cpu_kernels();
+// The table with its plan functions, and run entries that compute and allocate nothing: they give what they would write
+// a new version, and what they read back is "all finite" or 0.
+Kernels silenced(Kernels table, const char* device);
 // The plan functions of the CPU with run entries that compute nothing (tensor/dry.h).
 const Kernels& dry_kernels();
 

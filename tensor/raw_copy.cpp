@@ -60,6 +60,7 @@ Tensor to_device(const Tensor& x, Device device, bool non_blocking) {
   if (device.is_dry() || x.device().is_dry()) {  // only the allocation moves
     Tensor out = empty(x.shape(), x.dtype(), device, x.suggested_format());
     if (!device.is_dry()) fill(out, dry::placeholder_for("to", x));
+    if (!non_blocking && x.numel() > 0) dry::synchronize(device == kDryCuda ? device : x.device());
     return out;
   }
   const Backend& backend = backend_of(device == kCpu ? x.device() : device);

@@ -12,9 +12,9 @@ thread_local memory::Allocator* scoped_pool = nullptr;
 thread_local Device scoped_device;
 }  // namespace
 
-PoolScope::PoolScope(memory::Allocator& pool) : former_(scoped_pool), former_device_(scoped_device) {
+PoolScope::PoolScope(memory::Allocator& pool, Device device) : former_(scoped_pool), former_device_(scoped_device) {
   scoped_pool = &pool;
-  scoped_device = default_device();
+  scoped_device = device;
 }
 PoolScope::~PoolScope() {
   scoped_pool = former_;
@@ -22,7 +22,7 @@ PoolScope::~PoolScope() {
 }
 
 memory::Allocator& allocator_for(Device device) {
-  if (device.is_dry()) return dry::pool();
+  if (device.is_dry()) return dry::pool(device);
   if (device.type == DeviceType::cpu) return memory::host_allocator();
   return backend_of(device).allocator(device.index);
 }
@@ -42,7 +42,9 @@ Ref<Storage> Storage::create_in(memory::Allocator& pool, std::size_t bytes, Devi
   storage->device_ = device;
   storage->pool_ = &pool;
   const memory::StreamId stream =
-      device.type == DeviceType::cuda ? backend_of(device).current_stream(device.index) : memory::StreamId{0};
+      device.type == DeviceType::cuda ? backend_of(device).current_stream(device.index)
+      : device == kDryCuda            ? dry::current_stream()
+                                      : memory::StreamId{0};
   storage->block_ = pool.allocate(bytes, role, name, stream);
   storage->data_ = storage->block_ ? storage->block_->ptr : nullptr;
   return storage;

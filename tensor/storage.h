@@ -30,11 +30,11 @@ memory::Allocator& io_allocator_for(Device device);
 // a GPU.
 memory::Allocator& pinned_allocator();
 
-// While it lives, storages that this thread creates on its default device (the CPU, or dry:cpu in a dry run) come from
-// `pool`. A loader's threads use it, so that whatever a user's data set creates stays out of the training pool.
+// While it lives, storages that this thread creates on `device` come from `pool`: the thread's default device (the CPU, or
+// dry:cpu in a dry run) where none is named. A loader's threads use it, so that whatever a user's data set creates stays out of the training pool.
 class PoolScope {
  public:
-  explicit PoolScope(memory::Allocator& pool);
+  explicit PoolScope(memory::Allocator& pool, Device device = default_device());
   ~PoolScope();
   PoolScope(const PoolScope&) = delete;
   PoolScope& operator=(const PoolScope&) = delete;

@@ -89,6 +89,7 @@ class Command {
   void send(int signal) {
     if (running()) ::kill(pid_, signal);
   }
+  std::string err() const { return text(folder_ / "err"); }  // so far
   CommandResult wait() {
     if (!ended_) ::waitpid(pid_, &status_, 0);
     ended_ = true;

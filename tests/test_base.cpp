@@ -53,6 +53,9 @@ TEST_CASE("bytes are printed and parsed in powers of two") {
   CHECK(format_bytes(1536) == "1.50 KiB");
   CHECK(format_bytes(std::uint64_t{3} << 30) == "3.00 GiB");
   CHECK(format_count(-1234567) == "-1,234,567");
+  CHECK(printable("a\x1b[31m\n\x7f \xc2\x9b \xc3\xa9 \xff\xe2\x82") ==
+        "a\\x1b[31m\\x0a\\x7f \\xc2\\x9b \xc3\xa9 \\xff\\xe2\\x82");
+  CHECK(printable_lines("a\tb\nc\n") == "a\\x09b\nc\n");
   CHECK(parse_bytes("2GiB", "--cap") == std::uint64_t{2} << 30);
   CHECK(parse_bytes("1.5KiB", "--cap") == 1536);
   for (const char* bad : {"", "x", "-1", "0", "2GB", "nan", "1e300GiB", "3MiBs"}) {

@@ -66,7 +66,9 @@ TEST_CASE("a run in micro-batches says how it cuts, and its ledger passes the ch
   CHECK(contains(check.err, "ok: every sample was used once an epoch"));
   const CommandResult same = limpid_command({"diff", run, run});
   CHECK(same.code == 0);
-  CHECK(contains(same.out, "the ledgers are equal: 10 steps"));
+  CHECK(contains(
+      same.out, "the ledgers are equal: 10 steps and 2 ends of epochs, the same bits in every field that they record"));
+  CHECK_FALSE(contains(same.out, "still running"));
   // Another seed parts at once; --json says where.
   const std::string other = folder / "other";
   REQUIRE(limpid_command(small_train({"--effective-batch", "64", "--micro-batch", "16", "--lr", "0.002", "--out", other})).code == 0);
@@ -181,7 +183,7 @@ TEST_CASE("nonsense is refused with both values, and a damaged ledger is bad dat
   const std::size_t second = shorter.find('\n') + 1, third = shorter.find('\n', second) + 1;
   shorter.erase(second, third - second);
   const CommandResult gap = check_of(shorter);
-  CHECK(gap.code == 1);
+  CHECK(gap.code == 4);
   CHECK(contains(gap.out, "expected step 0: records are missing or repeated"));
   // A resumed run must be cut as before.
   std::ofstream(path, std::ios::binary) << text;
@@ -254,7 +256,9 @@ TEST_CASE("a ledger of another version is bad data for every reader, and what is
   // One from before the quantum was recorded is read.
   const std::string old = changed_line(text.substr(0, end), "\"quantum\":8,", "");
   std::ofstream(path, std::ios::binary) << old << text.substr(end);
-  CHECK(limpid_command({"check", "ledger", run}).code == 0);
+  const std::string alone = folder / "old.jsonl";  // the checkpoint in the run knows a longer one
+  fs::copy_file(path, alone);
+  CHECK(limpid_command({"check", "ledger", alone}).code == 0);
   CHECK(limpid_command({"report", run}).code == 0);
 }
 
@@ -403,8 +407,49 @@ TEST_CASE("train: the modes of batch norm, what they cost, and what is too small
       small_train({"--batch", "64", "--micro-batch", "4", "--bn-mode", "frozen", "--bn-momentum", "micro", "--epochs", "1"}));
   CHECK(frozen.code == 0);
   CHECK_FALSE(contains(frozen.err, "noisy"));
+  // Where exact statistics are the ordinary ones, one line says so.
+  const CommandResult whole = limpid_command(small_train({"--batch", "64", "--bn-mode", "exact", "--epochs", "1"}));
+  CHECK(contains(
+      whole.err,
+      "norm   bn-mode exact changes nothing: a step is one micro-batch, whose statistics are those of its 64 samples"));
+  const CommandResult none =
+      limpid_command({"train", "--data", "synthetic", "--input", "1x8x8", "--classes", "4", "--limit", "400", "--model", "mlp",
+                      "--batch", "64", "--micro-batch", "16", "--bn-mode", "exact", "--epochs", "1", "--workers", "0"});
+  CHECK(contains(none.err, "norm   bn-mode exact has nothing to do: the model has no batch norm"));
   CHECK(limpid_command(small_train({"--bn-mode", "ghost"})).code == 2);
   CHECK(limpid_command(small_train({"--bn-momentum", "often"})).code == 2);
   // Another mode is another run.
   CHECK(limpid_command({"train", "--resume", "--out", run, "--bn-mode", "micro"}).code == 2);
+}
+
+TEST_CASE("diff says that a run is still running") {
+  TempFolder folder;
+  const std::string run = folder / "run", going = folder / "going";
+  REQUIRE(limpid_command(small_train({"--out", run})).code == 0);
+  Command command(small_train({"--epochs", "100000", "--out", going}));
+  while (command.running() && (!fs::exists(going + "/ckpt/last")))
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  REQUIRE(command.running());
+  for (int i = 0; i < 5; i++) {
+    const CommandResult r = limpid_command({"diff", run, going, "--json"});
+    CHECK((r.code == 0 || r.code == 1));  // equal as long as both have written the same steps
+    CHECK(contains(r.err, "note: " + going + " is still running: compared is what it had written by now, "));
+    CHECK(r.json()["notes"].size() == 1);
+  }
+}
+
+TEST_CASE("a batch larger than the training set is warned of, and refused under a scaling policy") {
+  const CommandResult r =
+      limpid_command(small_train({"--effective-batch", "4096", "--micro-batch", "64", "--epochs", "1"}));
+  CHECK(r.code == 0);
+  CHECK(contains(r.err,
+                 "warning: the effective batch is 4096, the training set has 285 samples: every step has these 285"));
+  const CommandResult scaled =
+      limpid_command(small_train({"--batch", "4096", "--lr-policy", "linear", "--reference-batch", "64"}));
+  CHECK(scaled.code == 2);
+  CHECK(contains(scaled.err, "would scale lr for a batch of 4096, but the training set has 285 samples"));
+  const CommandResult quantum = limpid_command(small_train({"--batch", "16", "--quantum", "17"}));
+  CHECK(quantum.code == 2);
+  CHECK(contains(quantum.err, "the quantum 17 is larger than the batch, 16"));
+  CHECK_FALSE(contains(quantum.err, "micro-batch"));
 }

@@ -1,6 +1,8 @@
 // limpid bench: results, comparison with a baseline, refusals. No time is judged: baselines are made from the run's own.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "command.h"
 
 using namespace limpid_test;
@@ -10,7 +12,9 @@ using Words = std::vector<std::string>;
 namespace {
 
 Words bench(const Words& more) {
-  Words words = {"bench", "--rows", "mlp:2", "--repeats", "5", "--threads", "1", "--quiet", "--json"};
+  Words words = {"bench", "--rows", "mlp:2", "--quiet", "--json"};
+  if (std::find(more.begin(), more.end(), "--repeats") == more.end()) words.insert(words.end(), {"--repeats", "5"});
+  if (std::find(more.begin(), more.end(), "--threads") == more.end()) words.insert(words.end(), {"--threads", "1"});
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }

@@ -134,6 +134,31 @@ TEST_CASE("a lost or odd ckpt/last is an error, never a new start") {
   CHECK(get_text(run + "/steps.jsonl") == log);
 }
 
+TEST_CASE("a damaged last checkpoint is named as what it is, the best one too or not") {
+  TempFolder folder;
+  const std::string run = finished_run(folder);
+  const std::string last = last_step(run), whole = get_text(run + "/ckpt/best");
+  auto damage = [&](const std::string& path) {
+    std::string text = get_text(path);
+    text[text.size() / 2] ^= 1;
+    put_text(path, text);
+  };
+  put_text(run + "/ckpt/best", get_text(run + "/ckpt/last"));
+  damage(run + "/ckpt/" + last + "/model.safetensors");
+  const CommandResult both = limpid_command({"train", "--resume", "--out", run});
+  CHECK(both.code == 4);
+  CHECK(
+      contains(both.err, "the last checkpoint " + run + "/ckpt/" + last + " is damaged, and it is the best one too: "));
+  CHECK_FALSE(contains(both.err, "go on without it"));
+  // Another best one is a way out.
+  const std::string other = Json::parse(whole)["checkpoint"];
+  if (other == last) return;
+  put_text(run + "/ckpt/best", whole);
+  const CommandResult one = limpid_command({"train", "--resume", "--out", run});
+  CHECK(one.code == 4);
+  CHECK(contains(one.err, "the best one is whole: to go on from it: cp " + run + "/ckpt/best " + run + "/ckpt/last"));
+}
+
 TEST_CASE("pipes and devices in place of files end in an error") {
   TempFolder folder;
   const std::string run = finished_run(folder);
@@ -255,6 +280,39 @@ TEST_CASE("a diverged run says so and has no best epoch") {
   CHECK(!contains(r.err, "-nan"));
   CHECK(r.json()["best_epoch"].is_null());
   CHECK(r.json()["train_loss"].is_null());
+}
+
+TEST_CASE("a loss far above the first one is told once, and such an epoch is not called the best") {
+  const CommandResult r = limpid_command(train({"--epochs", "3", "--lr", "1e6", "--optimizer", "sgd"}));
+  CHECK(r.code == 0);
+  const std::size_t at = r.err.find("times that of the first step");
+  CHECK(at != std::string::npos);
+  CHECK(r.err.find("has diverged") != std::string::npos);
+  CHECK(r.err.find("has diverged", r.err.find("has diverged") + 1) == std::string::npos);
+  CHECK_FALSE(contains(r.err, "(best)"));
+  const CommandResult fine = limpid_command(train({"--epochs", "1"}));
+  CHECK_FALSE(contains(fine.err, "diverged"));
+  CHECK(contains(fine.err, "(best)"));
+}
+
+TEST_CASE("the test shows its progress in a pipe, and a signal ends it behind a batch") {
+  TempFolder folder;
+  const std::string run = folder / "run";
+  // 2,000 test samples through a large network, one at a time: minutes.
+  Command command({"train",   "--data",    "synthetic", "--limit",   "2",      "--val-fraction", "0",   "--input",
+                   "3x32x32", "--model",   "resnet50",  "--batch",   "1",      "--epochs",       "1",   "--threads",
+                   "1",       "--workers", "0",         "--bn-mode", "frozen", "--trace",        "off", "--out",
+                   run,       "--json"});
+  while (command.running() && !contains(command.err(), "test: "))
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  REQUIRE_MESSAGE(command.running(), command.err());
+  CHECK(contains(command.err(), " of 2000 samples"));
+  command.send(SIGTERM);
+  const CommandResult r = command.wait();
+  CHECK(r.code == 143);
+  CHECK(r.json()["stopped"] == true);
+  CHECK(r.json()["test_accuracy"].is_null());
+  CHECK(contains(r.err, "limpid train --resume --out " + run));
 }
 
 TEST_CASE("an empty value is refused, and named") {

@@ -6,12 +6,15 @@
 #include <algorithm>
 #include <numeric>
 
+#include <limpid/memory/host_memory.h>
+#include <limpid/memory/oom.h>
 #include <limpid/nn/models/models.h>
 #include <limpid/tensor/creation.h>
 #include <limpid/tensor/random.h>
 #include <limpid/train/batch_norm_advice.h>
 #include <limpid/train/equivalence.h>
 #include <limpid/train/plan.h>
+#include <limpid/train/rehearsal.h>
 
 using namespace limpid;
 using namespace limpid::train;
@@ -58,6 +61,24 @@ double proof(std::int64_t batch, const std::vector<std::int64_t>& sizes) {
 }
 
 }  // namespace
+
+TEST_CASE("what model and loaders take together is told as a sum, not as an allocation") {
+  memory::Allocator pool(std::make_shared<memory::HostMemory>("cpu")), io(std::make_shared<memory::HostMemory>("io"));
+  memory::Block* const model = pool.allocate(64 << 20, memory::Role::param);
+  try {
+    apply_cap(16 << 20, pool, io.ledger());
+    FAIL("it did not fit");
+  } catch (const memory::OutOfMemoryError& error) {
+    const std::string text = error.what(), report = memory::report(error.info());
+    CAPTURE(text);
+    CHECK(text.starts_with(
+        "out of memory: the model and the loaders need 64.00 MiB together on cpu. Of 16.00 MiB capacity"));
+    CHECK(report.find("bytes (64.00 MiB), all that the model and the loaders need; no single allocation\n") !=
+          std::string::npos);
+    CHECK(memory::to_json(error.info()).find("\"sum_of\":\"the model and the loaders\"") != std::string::npos);
+  }
+  pool.free(model);
+}
 
 TEST_CASE("no size that fits needs fewer pieces than the planner's") {
   for (std::int64_t batch : {61, 96}) {

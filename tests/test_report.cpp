@@ -121,6 +121,10 @@ TEST_CASE("warnings and notes: divergence, small batch norm, a rate of another b
   CHECK(count(warnings, "the training has diverged") == 1);
   CHECK(count(warnings, "batch norm had micro-batches of 2 samples") == 1);
   CHECK(count(warnings, "belongs to a batch of 32") == 1);
+  CHECK(count(warnings, "the effective batch is") == 1);
+  log.ledger.plan.effective_batch = 64;
+  CHECK(count(data_of(cli::report_page("t", log)).at("warnings").dump(),
+              "the effective batch is 64, the training set has 20 samples") == 1);
   CHECK(count(notes, "has made 3 of 6 steps") == 1);
   CHECK(count(notes, "step 1 was skipped: because") == 1);
   const std::string marks = data.at("batches").at("list")[1].at("marks").dump();
@@ -137,6 +141,7 @@ TEST_CASE("a long run is thinned out: means with the extremes, sums of times, ma
     train::LedgerStep s;
     s.step = s.schedule_position = step;
     s.samples = 1;
+    s.count = 1;
     s.micro_batches = {{.samples = 1, .weight_min = 1, .weight_max = step == 4321 ? 2.0 : 1.0}};
     log.ledger.steps.push_back(s);
     log.steps.push_back({.step = step, .samples = 1, .loss = static_cast<double>(step % 5)});

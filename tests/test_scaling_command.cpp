@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <filesystem>
 
 #include <limpid/train/ledger.h>
 
@@ -120,6 +121,14 @@ TEST_CASE("weights of a run with another effective batch are warned of, unless a
     return r.err;
   };
   CHECK(contains(err({"--batch", "64"}), text));
+  // The report page has it too, long after the first weights are gone.
+  const std::string second = folder / "second";
+  CHECK(contains(err({"--batch", "64", "--out", second}), text));
+  std::filesystem::remove_all(first + "_away");
+  std::filesystem::rename(first, first + "_away");
+  CHECK(limpid_command({"report", second, "-o", folder / "page.html"}).code == 0);
+  CHECK(contains(text_of(folder / "page.html"), text));
+  std::filesystem::rename(first + "_away", first);
   CHECK(contains(err({"--effective-batch", "64", "--micro-batch", "32"}), text));
   CHECK_FALSE(contains(err({"--batch", "32"}), "warning"));
   CHECK_FALSE(contains(err({"--effective-batch", "32", "--micro-batch", "8"}), "warning"));

@@ -164,12 +164,24 @@ TEST_CASE("a small lab: references, verdicts, text and JSON") {
   const nlohmann::json json = nlohmann::json::parse(to_json(lab));
   CHECK(json["experiments"][0]["rows"][0]["predicted_132_processors"].get<double>() == card_cost(15, 132));
   CHECK(json["agree"].get<int>() + json["disagree"].get<int>() + json["noisy"].get<int>() == 20);
-  CHECK(to_string(lab).find("matmul, [n,96,96] x [n,96,96]; cost per sample\n") != std::string::npos);
+  const std::string text = to_string(lab);
+  CHECK(text.find("\nmatmul\n======\n[n,96,96] x [n,96,96], cost per sample\n") != std::string::npos);
+  // Both experiments of an operation stand under its name, and what nobody asked for is said to be added.
+  CHECK(text.find("\nlinear\n======\n[n,256] -> [n,256], cost per sample; besides the sizes asked for: 60 and 62\n") !=
+        std::string::npos);
+  CHECK(text.find("\nlinear\n", text.find("\nlinear\n") + 1) == std::string::npos);
+  CHECK(text.find("[128,c] -> [128,c], cost per multiply-add\n") < text.find("\nconv2d\n"));
+  CHECK(lab.experiments[0].added.empty());
+  CHECK(lab.experiments[1].added == std::vector<std::int64_t>{60, 62});
+  CHECK(lab.experiments[6].added.empty());
+  CHECK(json["experiments"][1]["added"] == nlohmann::json({60, 62}));
   s.batches = {};
   CHECK_THROWS_AS(size_lab(s), ArgumentError);
   s.batches = {5000};
   CHECK_THROWS_WITH_AS(size_lab(s), "[size_lab] sizes are from 1 to 4096, got 5000", ArgumentError);
   s.batches = {8};
   s.rounds = 0;
+  CHECK_THROWS_AS(size_lab(s), ArgumentError);
+  s.rounds = INT64_MAX;
   CHECK_THROWS_AS(size_lab(s), ArgumentError);
 }

@@ -210,7 +210,7 @@ TEST_CASE("stopped anywhere and resumed, a run ends in the same bits") {
     const std::vector<Json> log = step_log(s.out);
     REQUIRE(log.size() == 10);
 
-    // After the last step of an epoch (5) the epoch is finished first.
+    // After the last step of an epoch (5) its validation is stopped, and made when the run goes on.
     for (std::int64_t k : {1, 4, 5, 6, 9}) {
       CAPTURE(k);
       s.out = folder / ("stopped" + std::to_string(k));
@@ -390,6 +390,78 @@ TEST_CASE("evaluation counts every sample and leaves the model as it was") {
   CHECK(e.loss == doctest::Approx((2 * win5 + win9 + win5 + 5) / 4).epsilon(1e-6));
   CHECK(model.training());
   CHECK(to_string(e, {"a", "b", "c"}).find("confusion") != std::string::npos);
+  // A flag ends it behind a batch; behind the last one there is nothing to end.
+  std::atomic<bool> stop{true};
+  const Evaluation half = evaluate(model, loader, 3, {}, 0, &stop);
+  CHECK(half.stopped);
+  CHECK(half.samples == 3);
+  stop = false;
+  const Evaluation all = evaluate(
+      model, loader, 3, [&](std::int64_t done, std::int64_t total) { stop = done == total; }, 0, &stop);
+  CHECK_FALSE(all.stopped);
+  CHECK(all.samples == 4);
   CHECK_THROWS_AS(evaluate(model, loader, 4), ShapeError);
   CHECK_THROWS_AS(evaluate(model, loader, 0), ArgumentError);
+}
+
+TEST_CASE("stopped in the validation or the test and resumed, a run ends in the same bits") {
+  struct Stopper : Recorder {
+    void on_evaluation(const char* what, std::int64_t, std::int64_t) override {
+      if (what == where) stop->store(true);
+    }
+    std::string where;
+  };
+  TempFolder folder;
+  TrainSettings s = small_settings();
+  s.out = folder / "whole";
+  Trainer reference(s, small_parts(s));
+  const TrainResult expected = reference.run();
+  for (const char* where : {"validation", "test"}) {
+    CAPTURE(where);
+    s.out = folder / where;
+    std::atomic<bool> stop{false};
+    Stopper stopper;
+    stopper.where = where;
+    stopper.stop = &stop;
+    const TrainResult first = Trainer(s, small_parts(s), Start::fresh, &stopper).run(&stop);
+    CHECK(first.stopped);
+    CHECK(first.epochs == (stopper.where == "test" ? 2 : 0));
+    CHECK(first.steps == (stopper.where == "test" ? 10 : 5));
+    CHECK_FALSE(first.test.has_value());
+    Recorder second;
+    Trainer trainer(s, small_parts(s), Start::resume, &second);
+    const TrainResult r = trainer.run();
+    CHECK_FALSE(r.stopped);
+    CHECK(second.epochs.size() == (stopper.where == "test" ? 0 : 2));
+    CHECK(step_log(s.out) == step_log(folder / "whole"));
+    check_same(reference.model().state_dict(), trainer.model().state_dict());
+    CHECK(r.test->loss == expected.test->loss);
+    CHECK(r.best_epoch == expected.best_epoch);
+    CHECK(r.best_validation_loss == expected.best_validation_loss);
+  }
+}
+
+TEST_CASE("a batch larger than the training set: told by the plan, refused where a rule would scale by it") {
+  TrainSettings s = small_settings();
+  s.batch = 200;
+  s.epochs = 1;
+  struct Plan : TrainObserver {
+    void on_plan(const EpochPlan& p) override { text = batch_warning(p); }
+    std::string text;
+  } plan;
+  Trainer(s, small_parts(s), Start::fresh, &plan).run();
+  CHECK(plan.text ==
+        "the effective batch is 200, the training set has 80 samples: every step has these 80, and lr stays as it is");
+  EpochPlan whole;
+  whole.samples = whole.effective_batch = 80;
+  CHECK(batch_warning(whole).empty());
+  s.lr_policy = "linear";
+  s.reference_batch = 16;
+  CHECK_THROWS_WITH_AS(
+      Trainer(s, small_parts(s)),
+      "[train] lr-policy linear would scale lr for a batch of 200, but the training set has 80 samples, "
+      "and no step more: give a batch of at most 80",
+      ArgumentError);
+  s.batch = 80;
+  CHECK(Trainer(s, small_parts(s)).optimizer().lr() == doctest::Approx(0.05));
 }

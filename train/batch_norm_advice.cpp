@@ -49,9 +49,16 @@ BatchNormAdvice batch_norm_advice(const TrainSettings& s, nn::Module& model, con
   if (mode == BatchNormMode::exact) {
     const ExactCost cost = ExactBatchNorm(model).cost(pieces_of(s, steps.front()));
     const std::uint64_t sample = static_cast<std::uint64_t>(input.numel()) * sizeof(float) + sizeof(std::int64_t);
-    if (cost.layers > 0)
+    if (cost.layers == 0) {
+      advice.cost = "bn-mode exact has nothing to do: the model has no batch norm with statistics of the batch";
+    } else if (cost.micro_batches == 1) {
+      advice.cost =
+          concat("bn-mode exact changes nothing: a step is one micro-batch, whose statistics are those of its ",
+                 cost.samples, " samples");
+    } else {
       advice.cost = concat(to_string(cost), "; the inputs of a step are kept, ",
                            format_bytes(sample * static_cast<std::uint64_t>(cost.samples)));
+    }
   }
   return advice;
 }

@@ -60,6 +60,12 @@ std::string to_string(const EpochPlan& p) {
   return out;
 }
 
+std::string batch_warning(const EpochPlan& p) {
+  if (p.effective_batch <= p.samples) return "";
+  return concat("the effective batch is ", p.effective_batch, ", the training set has ", p.samples,
+                " samples: every step has these ", p.samples, ", and lr stays as it is");
+}
+
 std::string to_json(const EpochPlan& p) {
   const detail::Json json = {{"samples", p.samples}, {"effective_batch", p.effective_batch},
                              {"steps", p.steps},     {"micro_batches", p.micro_batches},

@@ -27,6 +27,8 @@ struct EpochPlan {
 // Of epoch `epoch` as the loader will make it.
 EpochPlan epoch_plan(const data::DataLoader& loader, std::int64_t epoch = 0);
 std::string to_string(const EpochPlan& plan);
+// A sentence when no step can have as many samples as the effective batch; else empty.
+std::string batch_warning(const EpochPlan& plan);
 std::string to_json(const EpochPlan& plan);
 
 struct MicroBatchChoice {

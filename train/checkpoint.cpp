@@ -149,16 +149,33 @@ Checkpoint CheckpointStore::load(const std::string& pointer, bool weights_only) 
 }
 
 std::optional<Checkpoint> CheckpointStore::load_to_resume() const {
+  const std::string last = has("last") ? read_pointer(folder_ + "/last").name : "";
   if (has("best")) {
     try {
       const Pointer best = read_pointer(folder_ + "/best");
-      verify(folder_ + "/" + best.name, best.files, folder_ + "/best");
+      // The last one is looked at below: without it there is nothing to go on from.
+      if (best.name != last) verify(folder_ + "/" + best.name, best.files, folder_ + "/best");
     } catch (Error& error) {
       error.add_context("[resume] the best checkpoint cannot be kept; remove " + folder_ + "/best to go on without it: ");
       throw;
     }
   }
-  if (has("last")) return load("last");
+  if (has("last")) {
+    try {
+      return load("last");
+    } catch (const memory::OutOfMemoryError&) {
+      throw;
+    } catch (Error& error) {
+      const std::string best = has("best") ? read_pointer(folder_ + "/best").name : "";
+      error.add_context(concat("[resume] the last checkpoint ", folder_, "/", last, " is damaged",
+                               best.empty()   ? std::string()
+                               : best == last ? ", and it is the best one too"
+                                              : concat(" (the best one is whole: to go on from it: cp ", folder_,
+                                                       "/best ", folder_, "/last)"),
+                               ": "));
+      throw;
+    }
+  }
   const std::vector<std::string> found = detail::checkpoints_in(folder_);
   if (found.empty()) return std::nullopt;
   // A kill between the first checkpoint and its pointer leaves one whole checkpoint.

@@ -9,6 +9,7 @@
 #include <limpid/autograd/grad_mode.h>
 #include <limpid/base/scope.h>
 #include <limpid/cuda/copies.h>
+#include <limpid/tensor/dry.h>
 
 namespace limpid::train {
 namespace {
@@ -36,6 +37,7 @@ Device device_of(const nn::Module& model) {
 Tensor where_computed(const Tensor& t, const nn::Module& model) {
   const Device device = device_of(model);
   if (t.device() == device) return t;
+  if (device == kDryCuda && t.device() == kDryCpu) return dry::upload(t);
   return device.type == DeviceType::cuda && t.device() == kCpu ? cu::upload(t, device.index) : t.to(device);
 }
 
@@ -56,7 +58,7 @@ std::vector<std::int64_t> predicted_classes(const Tensor& logits) {
 }
 
 Evaluation evaluate(nn::Module& model, data::DataLoader& loader, std::int64_t classes,
-                    const EvaluationProgress& progress, std::int64_t most) {
+                    const EvaluationProgress& progress, std::int64_t most, const std::atomic<bool>* stop) {
   LIMPID_CHECK(classes > 0, ArgumentError, "[evaluate] the number of classes must be positive, got ", classes);
   NoGradGuard no_grad;
   EvalMode mode(model);
@@ -92,6 +94,8 @@ Evaluation evaluate(nn::Module& model, data::DataLoader& loader, std::int64_t cl
       }
     }
     if (progress) progress(out.samples, loader.dataset().size());
+    out.stopped = stop && stop->load(std::memory_order_relaxed) && out.samples < loader.dataset().size();
+    if (out.stopped) break;
   }
   const double samples = static_cast<double>(std::max<std::int64_t>(out.samples, 1));
   out.loss = unsigned_nan(loss_sum / samples);

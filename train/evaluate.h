@@ -2,6 +2,7 @@
 // changed; the model's mode is put back.
 #pragma once
 
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -22,6 +23,7 @@ struct Evaluation {
   std::int64_t classes = 0;
   std::vector<std::int64_t> confusion;  // [classes * classes], row = true class, column = predicted one
   double seconds = 0;
+  bool stopped = false;  // by the flag, before the last sample: the figures are of those before
 
   std::int64_t count(std::int64_t truth, std::int64_t predicted) const {
     return confusion[static_cast<std::size_t>(truth * classes + predicted)];
@@ -34,9 +36,10 @@ struct Evaluation {
 using EvaluationProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
 // One epoch of `loader`. Logits are [N, classes]; ShapeError when the model gives anything else.
-// A batch is computed in parts of at most `most` samples (0: whole).
+// A batch is computed in parts of at most `most` samples (0: whole). A set `stop` ends it after a batch.
 Evaluation evaluate(nn::Module& model, data::DataLoader& loader, std::int64_t classes,
-                    const EvaluationProgress& progress = {}, std::int64_t most = 0);
+                    const EvaluationProgress& progress = {}, std::int64_t most = 0,
+                    const std::atomic<bool>* stop = nullptr);
 
 // NaN has a sign, which says nothing and would be printed: -nan becomes nan.
 inline double unsigned_nan(double value) { return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value; }

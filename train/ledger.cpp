@@ -1,5 +1,6 @@
 #include <limpid/train/ledger.h>
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 
@@ -45,6 +46,9 @@ std::string with_crc(const Json& json) {
   line.pop_back();
   return line + ",\"crc\":\"" + crc + "\"}";
 }
+
+// Numbers out of all reason are a damaged file, not a reason to fill the memory.
+constexpr std::int64_t kMostSamples = std::int64_t{1} << 31, kMostSteps = std::int64_t{1} << 53;
 
 constexpr std::size_t kCrcLength = sizeof(",\"crc\":\"89abcdef\"}") - 1;
 
@@ -115,9 +119,6 @@ LedgerPlan plan_from(const Json& json) {
   plan.seed = read<std::uint64_t>(json, "seed");
   plan.lr_policy = read<std::string>(json, "lr_policy");
   plan.kernels = read<std::string>(json, "kernels");
-  // The check makes the order of an epoch: a number out of all reason is a damaged file, not a reason to fill the
-  // memory.
-  constexpr std::int64_t kMostSamples = std::int64_t{1} << 31;
   LIMPID_CHECK(plan.samples >= 1 && plan.samples <= kMostSamples, DataError, "samples is ", plan.samples,
                ", expected 1 to ", kMostSamples);
   LIMPID_CHECK(plan.effective_batch >= 1 && plan.micro_batch >= 1 && plan.micro_batch <= plan.effective_batch,
@@ -162,8 +163,10 @@ LedgerStep step_from(const Json& json) {
       detail::read_value(ratio, concat("trust_ratios.", name), s.trust_ratios.back().second);
     }
   }
-  LIMPID_CHECK(s.step >= 0 && s.epoch >= 0 && s.samples >= 1, DataError, "step ", s.step, ", epoch ", s.epoch,
-               " and samples ", s.samples, ": expected numbers from 0, 0 and 1 on");
+  LIMPID_CHECK(s.step >= 0 && s.step <= kMostSteps && s.epoch >= 0 && s.epoch <= kMostSteps && s.samples >= 1 &&
+                   s.samples <= kMostSamples,
+               DataError, "step ", s.step, ", epoch ", s.epoch, " and samples ", s.samples,
+               ": expected numbers from 0, 0 and 1 to ", kMostSteps, ", ", kMostSteps, " and ", kMostSamples);
   return s;
 }
 
@@ -172,6 +175,8 @@ LedgerEpoch epoch_from(const Json& json) {
   e.epoch = read<std::int64_t>(json, "epoch");
   e.steps = read<std::int64_t>(json, "step");
   e.dropped = read<std::vector<std::int64_t>>(json, "dropped");
+  LIMPID_CHECK(e.epoch >= 0 && e.epoch <= kMostSteps && e.steps >= 0 && e.steps <= kMostSteps, DataError, "epoch ",
+               e.epoch, " and step ", e.steps, ": expected numbers from 0 to ", kMostSteps);
   auto optional = [&](const char* key, std::optional<double>& value) {
     if (json.contains(key) && !json[key].is_null()) value = read<double>(json, key);
   };
@@ -197,6 +202,21 @@ void parse_line(const std::string& line, bool first, Ledger& ledger) {
   } else {
     LIMPID_THROW(DataError, "the record is a \"", kind, "\", expected plan, step or epoch");
   }
+}
+
+// The check makes the order of an epoch, of as many numbers as the plan has samples. What is more than any small data
+// set must be in the steps.
+void check_backed(const Ledger& ledger) {
+  constexpr std::int64_t kSmall = std::int64_t{1} << 22, kMostAtOnce = std::int64_t{1} << 16;
+  if (ledger.plan.samples <= kSmall) return;
+  std::int64_t backed = 0, steps = 0;
+  for (const LedgerStep& s : ledger.steps) {
+    steps++;
+    for (const MicroBatchRecord& m : s.micro_batches)
+      backed = std::min(backed + std::clamp<std::int64_t>(m.samples, 0, kMostAtOnce), kMostSamples);
+  }
+  LIMPID_CHECK(ledger.plan.samples <= backed, DataError, "the plan has ", ledger.plan.samples, " samples, the ", steps,
+               " steps of the ledger show ", backed, " at most: the order of an epoch cannot be checked");
 }
 
 }  // namespace
@@ -262,6 +282,7 @@ Ledger parse_ledger(const std::string& text) {
   Ledger ledger;
   detail::for_each_line(text, [&](const std::string& line, std::int64_t number) { parse_line(line, number == 1, ledger); });
   LIMPID_CHECK(ledger.plan.samples > 0, DataError, "the ledger is empty");
+  check_backed(ledger);
   return ledger;
 }
 

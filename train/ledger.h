@@ -91,7 +91,7 @@ Ledger read_ledger(const std::string& path);
 Ledger parse_ledger(const std::string& text);
 
 struct Violation {
-  std::string rule;        // "weight", "sample", "order", "count", "schedule", "step"
+  std::string rule;        // "weight", "sample", "order", "count", "schedule", "step", "record"
   std::int64_t step = -1;  // -1: of the epoch
   std::int64_t epoch = 0;
   double expected = 0, found = 0;
@@ -101,12 +101,24 @@ struct Violation {
 struct LedgerCheck {
   std::vector<Violation> violations;
   std::vector<std::string> notes;  // skipped steps, dropped samples, retries: allowed, but not silent
-  std::int64_t steps = 0, samples = 0, whole_epochs = 0;
+  std::int64_t steps = 0, skipped = 0, samples = 0, whole_epochs = 0;
+  bool damaged = false;  // some violations are what no run writes, or nothing was trained: the records prove nothing
   double largest_weight_error = 0;  // largest |weight N - 1|
 };
 
+// What the other files of a run folder know of its ledger.
+struct LedgerWitness {
+  std::int64_t epochs = 0;        // to be made: run.json
+  std::int64_t logged_steps = 0;  // in steps.jsonl, which is written behind the ledger
+  std::int64_t checkpoint_step = 0;
+  std::uint64_t checkpoint_bytes = 0, ledger_bytes = 0;  // of the ledger: when the last checkpoint was written, and now
+};
+
 // A weight may differ from 1/N by 1e-6 of it: float32 rounding of two divisions is 2e-7.
-LedgerCheck check_ledger(const Ledger& ledger);
+LedgerCheck check_ledger(const Ledger& ledger, const LedgerWitness* witness = nullptr);
+// The ledger of a run folder, against run.json, the last checkpoint and steps.jsonl: a ledger that lost its end is told
+// from that of a run that did not finish. DataError as read_ledger().
+LedgerCheck check_run_ledger(const std::string& folder);
 std::string to_string(const LedgerCheck& check);
 std::string to_json(const LedgerCheck& check);
 

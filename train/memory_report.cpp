@@ -22,8 +22,14 @@ Json scope_json(const Scope& scope) {
 
 }  // namespace
 
+memory::Ledger data_ledger(const memory::Allocator& compute, bool at_peak) {
+  if (compute.device_name().rfind("cuda", 0) == 0) return {};
+  const memory::Allocator& io = memory::io_allocator();
+  return at_peak ? io.ledger_at_peak() : io.ledger();
+}
+
 MemoryReport memory_report(const memory::Allocator& compute) {
-  return memory_report(compute.ledger_at_peak(), memory::io_allocator().ledger_at_peak());
+  return memory_report(compute.ledger_at_peak(), data_ledger(compute, true));
 }
 
 MemoryReport memory_report(const memory::Ledger& compute, const memory::Ledger& io) {

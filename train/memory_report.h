@@ -28,7 +28,10 @@ struct MemoryReport {
   std::uint64_t role(memory::Role r) const { return roles[static_cast<std::size_t>(r)]; }
 };
 
+// The io pool is added where it lies in the same memory: not to a GPU's.
 MemoryReport memory_report(const memory::Allocator& compute = memory::host_allocator());
+// The io pool's ledger, now or at its peak; empty when `compute` is a GPU's pool.
+memory::Ledger data_ledger(const memory::Allocator& compute, bool at_peak = false);
 // The same of any two pools, from their ledgers at the peak.
 MemoryReport memory_report(const memory::Ledger& compute, const memory::Ledger& io);
 // "step 12, forward, conv2d in conv2": the instant of the peak.

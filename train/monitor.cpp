@@ -45,7 +45,7 @@ std::string rate(double per_second) {
 }  // namespace
 
 MonitorMemory monitor_memory(const memory::Allocator& pool) {
-  const memory::Ledger compute = pool.ledger(), io = memory::io_allocator().ledger();
+  const memory::Ledger compute = pool.ledger(), io = data_ledger(pool);
   const MemoryReport now = memory_report(compute, io), peak = memory_report(pool);
   return {.roles = now.roles,
           .rounding = now.rounding,

@@ -149,8 +149,10 @@ TrainParts make_parts(const TrainSettings& settings, const std::vector<std::stri
     const Checkpoint from = open_checkpoint(settings.init);
     load_weights(*parts.model, from.model, settings.init);
     // A weight file alone does not know its run.
-    const std::string warning = from.folder.empty() ? "" : init_warning(settings.init, from.settings, settings);
-    if (!warning.empty()) parts.warnings.push_back(warning);
+    if (!from.folder.empty()) {
+      parts.init_batch = from.settings.batch;
+      parts.init_lr = scaling_policy(from.settings).lr(from.settings.batch);
+    }
   }
   return parts;
 }

@@ -24,7 +24,9 @@ struct TrainParts {
   ModelCard card;
   std::string location;                    // where the data was found
   std::vector<data::SkippedFile> skipped;  // broken images that were left out
-  std::vector<std::string> warnings;       // sentences about data and first weights that the user should read
+  std::vector<std::string> warnings;       // sentences about the data that the user should read
+  std::int64_t init_batch = 0;             // effective batch and lr of the run that settings.init comes from;
+  double init_lr = 0;                      // 0: there is none, or it is not known
 };
 
 // Opens the data, splits off the validation samples, seeds the random numbers and builds the model; with settings.init

@@ -5,6 +5,8 @@
 #include <limpid/autograd/functions.h>
 #include <limpid/data/loader.h>
 #include <limpid/memory/host_memory.h>
+#include <limpid/tensor/backend.h>
+#include <limpid/tensor/kernels.h>
 #include <limpid/train/parts.h>
 
 namespace limpid::train {
@@ -13,10 +15,10 @@ Prediction predict(const PlanSettings& settings) {
   Prediction out;
   out.batch = settings.run.train.batch;
   // The capacity is set by the rehearsal, when the model is there, as a training run does.
-  dry::Run run({.settings = settings.allocator, .policy = settings.policy});
+  dry::Run run({.settings = settings.allocator, .policy = settings.policy, .device = settings.device});
   dry::Placeholder loss(0);
   try {
-    out.run = rehearse(settings.run, run.pool(), run.io_pool());
+    out.run = rehearse(settings.run, run.pool(), run.io_pool(), settings.device);
     out.fits = true;
   } catch (const memory::OutOfMemoryError& error) {
     out.oom = error.info();
@@ -27,10 +29,18 @@ Prediction predict(const PlanSettings& settings) {
 Prediction measure(const PlanSettings& settings) {
   Prediction out;
   out.batch = settings.run.train.batch;
-  memory::Allocator pool(std::make_shared<memory::HostMemory>("cpu"), settings.allocator, settings.policy);
-  PoolScope scope(pool);
+  const Device device = settings.device == kDryCuda ? Device{DeviceType::cuda, 0} : kCpu;
+  kernels_for(device);  // or it says what is missing
+  std::shared_ptr<memory::MemoryDevice> memory;
+  if (device == kCpu) {
+    memory = std::make_shared<memory::HostMemory>("cpu");
+  } else {
+    memory = backend_of(device).memory(device.index);
+  }
+  memory::Allocator pool(std::move(memory), settings.allocator, settings.policy);
+  PoolScope scope(pool, device);
   try {
-    out.run = rehearse(settings.run, pool, memory::io_allocator());
+    out.run = rehearse(settings.run, pool, memory::io_allocator(), device);
     out.fits = true;
   } catch (const memory::OutOfMemoryError& error) {
     out.oom = error.info();
@@ -83,15 +93,17 @@ namespace {
 struct ForwardBytes {
   std::int64_t saved = 0, params = 0;
 };
-ForwardBytes forward_bytes(const RehearsalSettings& s, std::int64_t batch) {
-  dry::Run run;
+ForwardBytes forward_bytes(const PlanSettings& settings, std::int64_t batch) {
+  const RehearsalSettings& s = settings.run;
+  dry::Run run({.device = settings.device});
   const Shape input(s.train.input);
   const std::shared_ptr<nn::Module> model = s.model ? s.model() : make_model(s.train);
+  model->to(settings.device);
   model->train();
   Shape x_shape = input;
   x_shape.insert(0, batch);
-  const Tensor x = zeros(x_shape, {.role = memory::Role::io});
-  const Tensor y = zeros({batch}, {.dtype = int64, .role = memory::Role::io});
+  const Tensor x = zeros(x_shape, {.device = settings.device, .role = memory::Role::io});
+  const Tensor y = zeros({batch}, {.dtype = int64, .device = settings.device, .role = memory::Role::io});
   PhaseScope phase(Phase::forward);
   const Tensor loss = cross_entropy((*model)(x), y);
   const memory::Ledger ledger = run.pool().ledger();
@@ -100,12 +112,13 @@ ForwardBytes forward_bytes(const RehearsalSettings& s, std::int64_t batch) {
 }
 
 // The largest batch whose unavoidable bytes are within the capacity.
-std::int64_t live_bound(const RehearsalSettings& s, std::uint64_t capacity, std::int64_t limit) {
+std::int64_t live_bound(const PlanSettings& settings, std::uint64_t capacity, std::int64_t limit) {
+  const RehearsalSettings& s = settings.run;
   // Two sizes that batch norm accepts.
-  const ForwardBytes two = forward_bytes(s, 2), three = forward_bytes(s, 3);
+  const ForwardBytes two = forward_bytes(settings, 2), three = forward_bytes(settings, 3);
   std::int64_t per_sample = three.saved - two.saved;
   const std::int64_t fixed = two.saved - 2 * per_sample + two.params;
-  if (s.samples == 0) {  // the ring of the training loader grows with the batch
+  if (s.samples == 0 && settings.device == kDryCpu) {  // the ring of the training loader grows with the batch
     const std::int64_t slots = s.train.workers > 0 ? data::LoaderOptions().prefetch + 1 : 1;
     per_sample += slots * (Shape(s.train.input).numel() * 4 + 8);
   }
@@ -121,7 +134,7 @@ MaxBatch max_batch(PlanSettings settings, std::uint64_t capacity, std::int64_t l
   LIMPID_CHECK(capacity > 0, ArgumentError, "[plan] the capacity must be positive");
   settings.run.train.memory_cap = capacity;
   MaxBatch out;
-  out.bound = live_bound(settings.run, capacity, limit);
+  out.bound = live_bound(settings, capacity, limit);
   for (std::int64_t batch = out.bound; batch >= 1; batch--) {
     if (progress) progress(batch, out.bound);
     Prediction p = predict(settings, batch);

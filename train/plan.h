@@ -19,6 +19,7 @@ struct PlanSettings {
   RehearsalSettings run;
   memory::AllocatorSettings allocator;  // of the compute pool
   memory::PolicyFactory policy = memory::make_native_policy;
+  Device device = kDryCpu;  // or kDryCuda: whose kernels and memory are planned
 };
 
 struct Prediction {
@@ -60,8 +61,8 @@ struct FittingMicroBatch : MicroBatchChoice {
 };
 FittingMicroBatch choose_micro_batch(PlanSettings& settings);
 
-// The same run for real on the CPU, in a pool of its own under the settings' policy: what the prediction is compared
-// with. Takes the memory and the time that it takes.
+// The same run for real on the CPU, or for dry:cuda on cuda:0, in a pool of its own under the settings' policy: what the
+// prediction is compared with. Takes the memory and the time that it takes. DeviceError where there is no such GPU.
 Prediction measure(const PlanSettings& settings);
 
 // Peaks over a range of batch sizes, each by a dry run.

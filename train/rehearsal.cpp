@@ -80,17 +80,17 @@ std::optional<std::int64_t> find_steady_step(const std::vector<RehearsalStep>& s
 
 }  // namespace
 
-void apply_cap(std::uint64_t cap, memory::Allocator& pool, const memory::Allocator& io_pool) {
+void apply_cap(std::uint64_t cap, memory::Allocator& pool, const memory::Ledger& io_ledger) {
   if (cap == 0) return pool.set_capacity(0);
-  const std::uint64_t io = io_pool.ledger().reserved, own = pool.ledger().reserved;
+  const std::uint64_t io = io_ledger.reserved, own = pool.ledger().reserved;
   if (io >= cap || own > cap - io) {  // nothing is left for a step
     memory::OutOfMemoryInfo info;
     info.device = pool.device_name();
     info.requested = info.rounded = io + own;
     info.reserved = io + own;
-    info.live = pool.ledger().allocated() + io_pool.ledger().allocated();
+    info.live = pool.ledger().allocated() + io_ledger.allocated();
     info.capacity = cap;
-    info.name = "the model and the loaders";
+    info.sum_of = "the model and the loaders";
     info.reason = concat("model and loaders alone take ", format_bytes(io + own), ", the capacity is ", format_bytes(cap));
     throw memory::OutOfMemoryError(std::move(info));
   }
@@ -143,16 +143,18 @@ RehearsalSettings rehearsal_of(const TrainSettings& settings, const TrainParts& 
   return s;
 }
 
-RehearsalResult rehearse(const RehearsalSettings& s, memory::Allocator& pool, memory::Allocator& io_pool) {
+RehearsalResult rehearse(const RehearsalSettings& s, memory::Allocator& pool, memory::Allocator& io_pool,
+                         Device device) {
   check(s);
   const ScopeGuard scope(current_scope());
   const RandomStateScope random;
   const WorkspaceCapScope workspace(s.train.workspace_cap);
   const Shape input(s.train.input);
-  const Device device = default_device();
+  const Device host = default_device();
+  const bool one_memory = device == host;  // tensors and data
   std::vector<Ref<Storage>> resident;
   for (std::uint64_t bytes : s.resident)
-    resident.push_back(Storage::create_in(io_pool, bytes, device, memory::Role::io, intern("dataset")));
+    resident.push_back(Storage::create_in(io_pool, bytes, host, memory::Role::io, intern("dataset")));
 
   const std::shared_ptr<nn::Module> model = s.model ? s.model() : make_model(s.train);
 
@@ -166,6 +168,7 @@ RehearsalResult rehearse(const RehearsalSettings& s, memory::Allocator& pool, me
     options.quantum = training ? std::max<std::int64_t>(s.train.quantum, 1) : 1;
     options.drop_last = training && s.train.drop_last;
     options.num_workers = static_cast<int>(s.train.workers);
+    options.pin_memory = device.type == DeviceType::cuda;
     return std::make_unique<data::DataLoader>(std::make_shared<BlankDataset>(samples, input, s.train.classes), options);
   };
   const std::int64_t samples = s.samples ? shortened(s.samples, window, s.full_steps) : window * s.full_steps;
@@ -177,9 +180,10 @@ RehearsalResult rehearse(const RehearsalSettings& s, memory::Allocator& pool, me
   pool.empty_cache();
   pool.reset_peak_stats();
   io_pool.reset_peak_stats();
-  apply_cap(s.train.memory_cap, pool, io_pool);
+  apply_cap(s.train.memory_cap, pool, one_memory ? io_pool.ledger() : memory::Ledger());
 
   model->name_tree();
+  model->to(device);
   const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(s.train, model->parameters());
   std::unique_ptr<optim::GradScaler> scaler;
   if (needs_scaler(s.train.amp)) scaler = std::make_unique<optim::GradScaler>();
@@ -221,7 +225,7 @@ RehearsalResult rehearse(const RehearsalSettings& s, memory::Allocator& pool, me
   }
   optimizer->zero_grad();
   const memory::Ledger peak = pool.ledger_at_peak();
-  result.memory = memory_report(peak, io_pool.ledger_at_peak());
+  result.memory = memory_report(peak, one_memory ? io_pool.ledger_at_peak() : memory::Ledger());
   result.live_peak = peak.peak_live;
   result.stats = pool.stats();
   result.steady_step = find_steady_step(result.steps);

@@ -1,6 +1,6 @@
 // Rehearsal: a training run cut down to what its memory needs: the calls of `limpid train` in the same order (model,
 // loaders, optimizer, steps, short last batch, validation, a second epoch) on samples of the right size. On a dry
-// device it predicts (plan.h); on the CPU it is the measurement that the prediction is compared with.
+// device it predicts (plan.h); on the CPU or a GPU it is the measurement that the prediction is compared with.
 // Not a training loop: it learns nothing and keeps no record of losses.
 #pragma once
 
@@ -58,17 +58,19 @@ struct RehearsalResult {
   std::optional<std::int64_t> steady_step;
 };
 
-// Runs on this thread's default device; tensors come from `pool` (on the CPU, put a PoolScope around the call), loaders
-// from `io_pool`. OutOfMemoryError. The thread's scope and random state are put back.
-RehearsalResult rehearse(const RehearsalSettings& settings, memory::Allocator& pool, memory::Allocator& io_pool);
+// The model is made on this thread's default device, the host, and computes on `device`, whose tensors come from `pool`
+// (on a real device, put a PoolScope around the call). Data set and loader are the host's: from `io_pool`, or pinned for
+// a GPU; there they are no part of the result. OutOfMemoryError. The thread's scope and random state are put back.
+RehearsalResult rehearse(const RehearsalSettings& settings, memory::Allocator& pool, memory::Allocator& io_pool,
+                         Device device = default_device());
 
 // A run of the trainer with these parts, as far as its memory goes; the blocks that are live in the io pool now are its
 // resident ones.
 RehearsalSettings rehearsal_of(const TrainSettings& settings, const TrainParts& parts);
 
-// Both pools together get `cap` bytes (0 = no cap): the compute pool what the io pool leaves. OutOfMemoryError when what
-// they hold already is more.
-void apply_cap(std::uint64_t cap, memory::Allocator& pool, const memory::Allocator& io_pool);
+// The memory of `pool` and `io` together gets `cap` bytes (0 = no cap): the compute pool what the io pool leaves. `io` is
+// empty where the data lies in other memory than the tensors. OutOfMemoryError when what they hold already is more.
+void apply_cap(std::uint64_t cap, memory::Allocator& pool, const memory::Ledger& io);
 
 // ArgumentError names the first setting outside its range.
 void check(const RehearsalSettings& settings);

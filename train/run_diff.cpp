@@ -6,8 +6,10 @@
 
 #include <limpid/base/error.h>
 #include <limpid/base/file.h>
+#include <limpid/base/format.h>
 #include <limpid/train/ledger.h>
 #include <limpid/train/run_folder.h>
+#include <limpid/train/run_log.h>
 #include <limpid/train/state_json_private.h>
 
 namespace limpid::train {
@@ -95,6 +97,7 @@ RunDiff diff_ledgers(const std::string& text_a, const std::string& text_b) {
   RunDiff out;
   out.steps_a = count(a, "step");
   out.steps_b = count(b, "step");
+  out.epochs = count(a, "epoch");
   // Steps are matched by their number, so that a run that is longer, or lost a record, does not differ everywhere.
   std::map<std::pair<std::string, std::int64_t>, const Record*> in_b;
   for (const Record& r : b) in_b[{r.kind, r.number}] = &r;
@@ -115,17 +118,28 @@ RunDiff diff_ledgers(const std::string& text_a, const std::string& text_b) {
 }
 
 RunDiff diff_runs(const std::string& path_a, const std::string& path_b) {
-  auto text_of = [](const std::string& path) {
+  std::vector<std::string> going_on;
+  auto text_of = [&going_on](const std::string& path) {
+    const bool running = RunFolder::holds_run(path) && is_going_on(path);
     std::error_code ignored;
     const std::string file = std::filesystem::is_directory(path, ignored) ? path + "/ledger.jsonl" : path;
     return detail::with_file(file, [&] {
       const std::vector<std::uint8_t> bytes = read_file(file);
       std::string text(bytes.begin(), bytes.end());
+      if (running) {
+        text.resize(text.rfind('\n') + 1);  // npos + 1 is 0: the line that is being written is left out
+        going_on.push_back(path);
+      }
       parse_ledger(text);
       return text;
     });
   };
-  RunDiff out = diff_ledgers(text_of(path_a), text_of(path_b));
+  const std::string text_a = text_of(path_a), text_b = text_of(path_b);
+  RunDiff out = diff_ledgers(text_a, text_b);
+  for (const std::string& path : going_on) {
+    out.notes.push_back(concat(path, " is still running: compared is what it had written by now, ",
+                               path == path_a ? out.steps_a : out.steps_b, " steps"));
+  }
   if (RunFolder::holds_run(path_a) && RunFolder::holds_run(path_b))
     out.settings = conflicts(RunFolder::settings_of(path_a), RunFolder::settings_of(path_b));
   return out;
@@ -134,16 +148,25 @@ RunDiff diff_runs(const std::string& path_a, const std::string& path_b) {
 std::string to_string(const RunDiff& d) {
   std::string out;
   auto place = [](const Difference& x) { return x.record == "plan" ? x.record : concat(x.record, " ", x.number); };
-  auto shown = [](const std::string& value) { return value.empty() ? std::string("(absent)") : value; };
-  for (const std::string& s : d.settings) out += concat("setting  ", s, "\n");
-  if (d.equal()) return out + concat("the ledgers are equal: ", d.steps_a, " steps\n");
+  auto shown = [](const std::string& value) { return value.empty() ? std::string("(absent)") : printable(value); };
+  for (const std::string& n : d.notes) out += concat("note: ", printable(n), "\n");
+  for (const std::string& s : d.settings) out += concat("setting  ", printable(s), "\n");
+  if (d.equal()) {
+    return out +
+           concat(
+               "the ledgers are equal: ", d.steps_a, " steps and ", d.epochs,
+               " ends of epochs, the same bits in every field that they record:\n"
+               "the plan, samples and their weights, losses, gradient norms, rates, loss scales, batch norm updates, "
+               "random numbers, retries.\n"
+               "Not in a ledger, so not compared: the weights themselves, times, memory.\n");
+  }
   const Difference& first = d.differences[0];
-  out += concat("first difference: ", place(first), ", ", first.field, ": ", shown(first.a), " and ", shown(first.b),
-                "\n");
+  out += concat("first difference: ", place(first), ", ", printable(first.field), ": ", shown(first.a), " and ",
+                shown(first.b), "\n");
   constexpr std::size_t kMost = 20;
   for (std::size_t i = 1; i < std::min(d.differences.size(), kMost + 1); i++) {
     const Difference& x = d.differences[i];
-    out += concat("  ", x.field, " from ", place(x), " on, ", x.times,
+    out += concat("  ", printable(x.field), " from ", place(x), " on, ", x.times,
                   x.times == 1 ? " time: " : " times: ", shown(x.a), " and ", shown(x.b), "\n");
   }
   if (d.differences.size() > kMost + 1) out += concat("  and ", d.differences.size() - kMost - 1, " more fields\n");
@@ -154,6 +177,8 @@ std::string to_json(const RunDiff& d) {
   Json json;
   json["equal"] = d.equal();
   json["steps"] = {d.steps_a, d.steps_b};
+  json["epochs"] = d.epochs;
+  json["notes"] = d.notes;
   json["settings"] = d.settings;
   json["differences"] = Json::array();
   for (const Difference& x : d.differences) {

@@ -20,7 +20,9 @@ struct RunDiff {
   // the order of the file.
   std::vector<Difference> differences;
   std::vector<std::string> settings;  // of run.json that change the numbers: "batch: 64, now 128"
+  std::vector<std::string> notes;     // what is to be known besides: a run that is going on
   std::int64_t steps_a = 0, steps_b = 0;
+  std::int64_t epochs = 0;  // of a
   bool equal() const { return differences.empty(); }
 };
 

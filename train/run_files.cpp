@@ -113,6 +113,20 @@ void remove_run_files(const std::string& run) {
   }
 }
 
+std::vector<std::string> files_of_run(const std::string& run) {
+  std::vector<std::string> files;
+  for (const std::string& name : names_in(run)) {
+    if (name == ".lock" || name == "run.json" || (is_run_file(name) && !is_file(name, "report.html")))
+      files.push_back(run + "/" + name);
+  }
+  std::error_code problem;
+  for (fs::recursive_directory_iterator it(run + "/ckpt", problem), end; !problem && it != end; it.increment(problem)) {
+    std::error_code ignored;
+    if (!it->is_directory(ignored)) files.push_back(it->path().string());
+  }
+  return files;
+}
+
 bool is_vacant(const std::string& run) {
   const std::vector<std::string> names = names_in(run);
   return std::all_of(names.begin(), names.end(), [](const std::string& name) {

@@ -21,6 +21,8 @@ void remove_unfinished(const std::string& ckpt);
 void remove_checkpoint(const std::string& folder);
 // A whole run: run.json, logs, traces, event files, report, pointers, checkpoints. IoError for a file that cannot be removed.
 void remove_run_files(const std::string& run);
+// What a run needs to be read or to go on; everything in its ckpt folder.
+std::vector<std::string> files_of_run(const std::string& run);
 // True when a run may begin in the folder: it holds nothing but a lock file or what a killed writer has left.
 bool is_vacant(const std::string& run);
 

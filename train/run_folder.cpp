@@ -224,6 +224,8 @@ bool RunFolder::holds_run(const std::string& path) {
   }
 }
 
+std::vector<std::string> RunFolder::files_of(const std::string& path) { return detail::files_of_run(path); }
+
 TrainSettings RunFolder::settings_of(const std::string& path) {
   const Json json = read_run_json(path);
   return detail::with_file(path + "/run.json", [&] { return detail::settings_from_file(json.at("settings")); });

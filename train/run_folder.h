@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <limpid/train/settings.h>
 
@@ -66,6 +67,9 @@ class RunFolder {
   // Of an existing run, to be taken before its checkpoint is read. ArgumentError when there is none, or it is in use.
   static std::unique_ptr<RunLock> lock(const std::string& path);
   static bool holds_run(const std::string& path);  // run.json is there and limpid's
+  // What a run is made of, as far as it is there: run.json, the lock, logs, traces, event files and all of ckpt/. Not
+  // the page, which can be made again.
+  static std::vector<std::string> files_of(const std::string& path);
   // The settings of an existing run; DataError when run.json is absent or broken.
   static TrainSettings settings_of(const std::string& path);
 

@@ -32,16 +32,28 @@ StepRecord step_record(const std::string& line) {
   return r;
 }
 
-std::vector<StepRecord> read_steps(const std::string& path) {
-  return detail::with_file(path, [&] {
-    std::vector<StepRecord> steps;
-    detail::for_each_line(detail::read_text(path), [&](const std::string& line, std::int64_t number) {
-      steps.push_back(step_record(line));
-      LIMPID_CHECK(steps.back().step == number - 1, DataError, "step ", steps.back().step, " stands where step ",
-                   number - 1, " belongs");
-    });
-    return steps;
+std::vector<StepRecord> parse_steps(const std::string& text) {
+  std::vector<StepRecord> steps;
+  detail::for_each_line(text, [&](const std::string& line, std::int64_t number) {
+    steps.push_back(step_record(line));
+    LIMPID_CHECK(steps.back().step == number - 1, DataError, "step ", steps.back().step, " stands where step ",
+                 number - 1, " belongs");
   });
+  return steps;
+}
+
+std::vector<StepRecord> read_steps(const std::string& path) {
+  return detail::with_file(path, [&] { return parse_steps(detail::read_text(path)); });
+}
+
+// Steps of a ledger, which must be numbered from 0 on.
+std::int64_t steps_in(const Ledger& ledger) {
+  const auto steps = static_cast<std::int64_t>(ledger.steps.size());
+  for (std::int64_t i = 0; i < steps; i++) {
+    const std::int64_t found = ledger.steps[static_cast<std::size_t>(i)].step;
+    LIMPID_CHECK(found == i, DataError, "step ", found, " stands where step ", i, " belongs");
+  }
+  return steps;
 }
 
 // What both logs say of a step is the same. The ledger has a CRC, so this finds steps.jsonl changed by hand.
@@ -58,6 +70,8 @@ void compare(const std::string& path, const StepRecord& log, const LedgerStep& l
   same("loss scale", log.scale, ledger.scale);
 }
 
+}  // namespace
+
 bool is_going_on(const std::string& folder) {
   try {
     RunFolder::lock(folder);
@@ -69,7 +83,29 @@ bool is_going_on(const std::string& folder) {
   }
 }
 
-}  // namespace
+void check_logs(const std::string& folder, const LogOffsets& offsets, std::int64_t step) {
+  for (const std::string name : {"steps.jsonl", "ledger.jsonl", "monitor.jsonl"}) {
+    const std::string path = folder + "/" + name;
+    const auto found = offsets.find(name);
+    const std::uint64_t offset = found == offsets.end() ? 0 : found->second;
+    LineFile::check(path, offset);
+    detail::with_file(path, [&] {
+      const std::string text = offset > 0 ? detail::read_text(path).substr(0, offset) : std::string();
+      LIMPID_CHECK(text.empty() || text.back() == '\n', DataError, "the checkpoint of step ", step,
+                   " was written when it had ", offset, " bytes, and there is no end of a line there");
+      std::int64_t steps = step;
+      if (name == "ledger.jsonl") {
+        steps = steps_in(parse_ledger(text));
+      } else if (name == "steps.jsonl") {
+        steps = static_cast<std::int64_t>(parse_steps(text).size());
+      } else {
+        detail::for_each_line(text, [](const std::string& line, std::int64_t) { detail::parse_object(line); });
+      }
+      LIMPID_CHECK(steps == step, DataError, "its first ", offset, " bytes have ", steps,
+                   " steps, the checkpoint is of step ", step);
+    });
+  }
+}
 
 RunLog read_run(const std::string& folder) {
   RunLog log;

@@ -12,6 +12,15 @@ namespace {
 // The largest effective batch for which Goyal et al. 2017 found the linear rule to hold (ResNet-50 on ImageNet).
 constexpr std::int64_t kLargestLinear = 8192;
 
+// With a reference batch the user has said where lr comes from, and the policy warns by itself.
+std::string init_warning(const TrainSettings& s) {
+  if (s.init_batch == 0 || s.init_batch == s.batch || s.lr_policy != "none" || s.reference_batch > 0) return "";
+  return concat("the weights of ", s.init, " were trained with an effective batch of ", s.init_batch, " (lr ",
+                s.init_lr, "); this run has ", s.batch,
+                " and no lr policy connects them: --lr-policy linear (SGD) or sqrt (Adam) with --reference-batch ",
+                s.init_batch, " would");
+}
+
 bool scales_by_moments(const std::string& optimizer) {
   return optimizer == "adam" || optimizer == "adamw" || optimizer == "rmsprop" || optimizer == "lamb";
 }
@@ -100,22 +109,21 @@ ScalingPolicy scaling_policy(const TrainSettings& s) {
   return {parse_scaling_rule(s.lr_policy), s.lr, s.reference_batch, s.warmup};
 }
 
+void check_scaled_batch(const TrainSettings& s, std::int64_t training_samples) {
+  const ScalingPolicy policy = scaling_policy(s);
+  LIMPID_CHECK(policy.rule == ScalingRule::none || s.batch <= training_samples, ArgumentError, "[train] lr-policy ",
+               to_string(policy.rule), " would scale lr for a batch of ", s.batch, ", but the training set has ",
+               training_samples, " samples, and no step more: give a batch of at most ", training_samples);
+}
+
 std::vector<std::string> rate_warnings(const TrainSettings& s) {
   std::vector<std::string> out = scaling_policy(s).warnings(s.batch, s.optimizer);
+  if (std::string text = init_warning(s); !text.empty()) out.push_back(std::move(text));
   if ((s.optimizer == "lamb" || s.optimizer == "lars") && s.weight_decay == 0 && !s.always_adapt) {
     out.push_back(concat(s.optimizer, " adapts what has weight decay, and there is none: every trust ratio will be 1; give "
                          "--weight-decay, or --always-adapt"));
   }
   return out;
-}
-
-std::string init_warning(const std::string& weights, const TrainSettings& trained, const TrainSettings& s) {
-  // With a reference batch the user has said where lr comes from, and the policy warns by itself.
-  if (trained.batch == s.batch || s.lr_policy != "none" || s.reference_batch > 0) return "";
-  return concat("the weights of ", weights, " were trained with an effective batch of ", trained.batch, " (lr ",
-                scaling_policy(trained).lr(trained.batch), "); this run has ", s.batch,
-                " and no lr policy connects them: --lr-policy linear (SGD) or sqrt (Adam) with --reference-batch ",
-                trained.batch, " would");
 }
 
 }  // namespace limpid::train

@@ -36,12 +36,12 @@ struct ScalingPolicy {
   bool operator==(const ScalingPolicy&) const = default;
 };
 
+// ArgumentError when a rule scales for more samples than the training set, so any step, has.
+void check_scaled_batch(const TrainSettings& settings, std::int64_t training_samples);
 // That of a run's settings.
 ScalingPolicy scaling_policy(const TrainSettings& settings);
-// The policy's warnings, and one where LAMB or LARS have nothing to adapt.
+// The policy's warnings, one where the weights of `init` were trained with another effective batch and no policy
+// connects the two, and one where LAMB or LARS have nothing to adapt.
 std::vector<std::string> rate_warnings(const TrainSettings& settings);
-// A sentence when weights were trained with another effective batch and no policy connects the two; else empty.
-// `weights`: what to call them; `trained`: the settings of their run.
-std::string init_warning(const std::string& weights, const TrainSettings& trained, const TrainSettings& settings);
 
 }  // namespace limpid::train

@@ -41,6 +41,8 @@ void visit_settings(Settings& s, Visit&& visit) {
   visit("skip_broken", s.skip_broken, kNumbers);
   visit("model", s.model, kNumbers);
   visit("init", s.init, kNumbers);
+  visit("init_batch", s.init_batch, kExecution);
+  visit("init_lr", s.init_lr, kExecution);
   visit("fuse", s.fuse, kNumbers);
   visit("epochs", s.epochs, kNumbers);
   visit("batch", s.batch, kNumbers);
@@ -112,9 +114,10 @@ void check(const TrainSettings& s) {
   LIMPID_CHECK(s.micro_batch <= s.batch, ArgumentError, "[train] micro-batch ", s.micro_batch,
                " is larger than the effective batch ", s.batch);
   at_least("quantum", s.quantum, 0);
-  LIMPID_CHECK(s.quantum == 0 || (s.quantum <= s.batch && s.micro_batch % s.quantum == 0), ArgumentError,
-               "[train] the quantum ", s.quantum, " must divide the micro-batch, ", s.micro_batch,
-               ", and be no larger than the batch, ", s.batch);
+  LIMPID_CHECK(s.quantum <= s.batch, ArgumentError, "[train] the quantum ", s.quantum, " is larger than the batch, ",
+               s.batch);
+  LIMPID_CHECK(s.quantum == 0 || s.micro_batch % s.quantum == 0, ArgumentError, "[train] the quantum ", s.quantum,
+               " does not divide the micro-batch, ", s.micro_batch);
   LIMPID_CHECK(s.quantum == 0 || s.on_oom != "retry", ArgumentError, "[train] on-oom retry computes smaller pieces, the quantum ",
                s.quantum, " fixes their size: use one of them");
   batch_norm_mode_named(s.bn_mode);
@@ -126,6 +129,9 @@ void check(const TrainSettings& s) {
   at_least("threads", s.threads, 0);
   at_least("workers", s.workers, 0);
   at_least("classes", s.classes, 0);
+  constexpr std::int64_t kMostClasses = 1 << 16;  // the confusion matrix has their square
+  LIMPID_CHECK(s.classes <= kMostClasses, ArgumentError, "[train] classes must be at most ", kMostClasses, ", got ",
+               s.classes);
   at_least("checkpoint-every", s.checkpoint_every, 0);
   at_least("keep-checkpoints", s.keep_checkpoints, 1);
   at_least("monitor", s.monitor_every, 0);

@@ -27,6 +27,10 @@ struct TrainSettings {
   // Model and optimization.
   std::string model = "lenet";
   std::string init;  // a safetensors file to start from
+  // Of the run that made these weights: effective batch and lr, 0 where there is none or it is not known. Not to be
+  // chosen: the trainer notes it, for the warnings and the report.
+  std::int64_t init_batch = 0;
+  double init_lr = 0;
   bool fuse = true;  // neighbouring layers as one operation (nn/fuse.h): other last digits, fewer bytes kept
   std::int64_t epochs = 3;
   std::int64_t batch = 128;  // samples an optimizer step: the effective batch

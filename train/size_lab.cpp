@@ -179,7 +179,8 @@ std::int64_t SizeLab::count(Verdict verdict) const {
 
 SizeLab size_lab(const SizeLabSettings& s, const std::function<void(const std::string&)>& progress) {
   LIMPID_CHECK(!s.batches.empty(), ArgumentError, "[size_lab] there are no sizes");
-  LIMPID_CHECK(s.rounds >= 1 && s.warmup >= 0, ArgumentError, "[size_lab] at least 1 round and 0 to warm up, got ", s.rounds,
+  LIMPID_CHECK(s.rounds >= 1 && s.rounds <= kMostTimings && s.warmup >= 0 && s.warmup <= kMostTimings, ArgumentError,
+               "[size_lab] 1 to ", kMostTimings, " rounds and 0 to ", kMostTimings, " to warm up, got ", s.rounds,
                " and ", s.warmup);
   for (const std::vector<std::int64_t>& sizes : {s.batches, s.channels}) {
     for (std::int64_t size : sizes) {
@@ -194,14 +195,19 @@ SizeLab size_lab(const SizeLabSettings& s, const std::function<void(const std::s
   lab.isa = machine_info().isa;
   lab.panel = cpu::panel_columns(sizeof(float));
   auto sorted = [](std::set<std::int64_t> sizes) { return std::vector<std::int64_t>(sizes.begin(), sizes.end()); };
-  auto add = [&](const char* op, const std::string& shape, const char* unit, const std::vector<std::int64_t>& sizes, const Make& make) {
-    if (progress) progress(concat(op, " ", shape));
-    lab.experiments.push_back(run_experiment(s, {op, shape, unit, {}}, sizes, lab.threads, make));
-  };
   const std::vector<std::int64_t> products = sorted({s.batches.begin(), s.batches.end()});
   std::set<std::int64_t> more(s.batches.begin(), s.batches.end());
-  more.insert({60, 62});
+  std::vector<std::int64_t> added;
+  for (std::int64_t size : {60, 62})
+    if (more.insert(size).second) added.push_back(size);
   const std::vector<std::int64_t> layers = sorted(more), channels = sorted({s.channels.begin(), s.channels.end()});
+  auto add = [&](const char* op, const std::string& shape, const char* unit, const std::vector<std::int64_t>& sizes,
+                 const Make& make) {
+    if (progress) progress(concat(op, " ", shape));
+    SizeExperiment experiment = {.op = op, .shape = shape, .unit = unit};
+    if (&sizes == &layers) experiment.added = added;
+    lab.experiments.push_back(run_experiment(s, std::move(experiment), sizes, lab.threads, make));
+  };
   add("matmul", concat("[n,", kSide, ",", kSide, "] x [n,", kSide, ",", kSide, "]"), "sample", products, matmul_at);
   add("linear", concat("[n,", kFeatures, "] -> [n,", kFeatures, "]"), "sample", layers,
       [](std::int64_t n) { return per_sample(linear_of(n, kFeatures, kFeatures), n); });

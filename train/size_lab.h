@@ -56,7 +56,8 @@ struct SizeExperiment {
   std::string op;        // "matmul", ...
   std::string shape;     // "[n,96,96] x [n,96,96]"
   std::string unit;      // "sample" or "multiply-add"
-  std::vector<SizeRow> rows;
+  std::vector<SizeRow> rows = {};
+  std::vector<std::int64_t> added = {};  // sizes among them that nobody asked for
 };
 
 struct SizeLab {

@@ -1,6 +1,7 @@
 #include <limpid/train/size_lab.h>
 
 #include <cstdio>
+#include <set>
 
 #include <limpid/base/error.h>
 #include <limpid/train/sweep_text_private.h>
@@ -10,6 +11,30 @@ namespace {
 
 // The processors of two cards that the seed's claim about 31, 32 and 33 was made for.
 constexpr std::int64_t kCards[] = {128, 132};
+
+// One experiment: what it is of, and a line for each size.
+std::string table(const SizeExperiment& e) {
+  using detail::format;
+  const bool samples = e.unit == "sample", cards = e.op == "matmul";
+  std::string out = concat(e.shape, ", cost per ", e.unit);
+  for (std::size_t i = 0; i < e.added.size(); i++)
+    out += concat(i == 0 ? "; besides the sizes asked for: " : " and ", e.added[i]);
+  out += "\n";
+  out += format("%6s %10s %6s %12s | %7s %9s %9s  %-9s", "size", "ms/call", "+- %",
+                samples ? "us/sample" : "ps/mult-add", "against", "predicted", "measured", "verdict");
+  for (std::int64_t processors : kCards) out += cards ? format(" | %3lld SM", static_cast<long long>(processors)) : "";
+  out += "\n";
+  for (const SizeRow& r : e.rows) {
+    const bool reference = r.verdict == Verdict::reference;
+    const std::string against = reference ? "-" : concat(r.reference);
+    out += format("%6lld %10.4f %6.1f %12.4f | %7s %9.3f %9.3f  %-9s", static_cast<long long>(r.size),
+                  1e3 * r.seconds.median, 50 * r.seconds.iqr(), r.per_unit * (samples ? 1e6 : 1e12), against.c_str(),
+                  r.predicted_ratio, r.ratio.median, to_string(r.verdict));
+    for (std::int64_t processors : kCards) out += cards ? format(" | %6.3f", card_cost(r.size, processors)) : "";
+    out += "\n";
+  }
+  return out;
+}
 
 }  // namespace
 
@@ -31,19 +56,17 @@ std::string to_string(const SizeLab& lab) {
   using detail::format;
   std::string out = concat(lab.threads, lab.threads == 1 ? " thread, " : " threads, ", lab.isa, ", panels of ", lab.panel,
                            " columns; forward, float32\n");
-  for (const SizeExperiment& e : lab.experiments) {
-    const bool samples = e.unit == "sample", cards = e.op == "matmul";
-    out += concat("\n", e.op, ", ", e.shape, "; cost per ", e.unit, "\n");
-    out += format("%5s %10s %6s %12s %10s %9s %9s  %-10s", "size", "ms/call", "+- %", samples ? "us/sample" : "ps/mult-add", "against",
-                  "predicted", "measured", "");
-    for (std::int64_t processors : kCards) out += cards ? format("  %3lld SM", static_cast<long long>(processors)) : "";
-    out += "\n";
-    for (const SizeRow& r : e.rows) {
-      out += format("%5lld %10.4f %6.1f %12.4f %10lld %9.3f %9.3f  %-10s", static_cast<long long>(r.size), 1e3 * r.seconds.median,
-                    50 * r.seconds.iqr(), r.per_unit * (samples ? 1e6 : 1e12), static_cast<long long>(r.reference), r.predicted_ratio,
-                    r.ratio.median, to_string(r.verdict));
-      for (std::int64_t processors : kCards) out += cards ? format("  %6.3f", card_cost(r.size, processors)) : "";
-      out += "\n";
+  // The experiments of one operation stand together, under its name.
+  std::set<std::string> told;
+  for (const SizeExperiment& first : lab.experiments) {
+    if (!told.insert(first.op).second) continue;
+    out += concat("\n", first.op, "\n", std::string(first.op.size(), '='), "\n");
+    bool another = false;
+    for (const SizeExperiment& e : lab.experiments) {
+      if (e.op != first.op) continue;
+      if (another) out += "\n";
+      out += table(e);
+      another = true;
     }
   }
   out += format(
@@ -82,7 +105,8 @@ std::string to_json(const SizeLab& lab) {
       }
       rows.push_back(std::move(row));
     }
-    experiments.push_back({{"op", e.op}, {"shape", e.shape}, {"unit", e.unit}, {"rows", std::move(rows)}});
+    experiments.push_back(
+        {{"op", e.op}, {"shape", e.shape}, {"unit", e.unit}, {"added", e.added}, {"rows", std::move(rows)}});
   }
   const Json json = {{"threads", lab.threads},
                      {"isa", lab.isa},

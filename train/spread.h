@@ -14,6 +14,9 @@ namespace limpid::train {
 // A measurement whose quartiles are further apart than this share of its median is flagged: compare it with care.
 inline constexpr double kNoisy = 0.05;
 
+// Most repetitions of a sweep: each is kept until its quartiles are known.
+inline constexpr std::int64_t kMostTimings = 1'000'000;
+
 struct Spread {
   double median = 0, low = 0, high = 0;  // quartiles, between the values by straight lines
   std::int64_t count = 0;

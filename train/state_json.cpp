@@ -3,6 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include <limpid/optim/grad_scaler.h>
+
 namespace limpid::train::detail {
 namespace {
 
@@ -204,6 +206,11 @@ RunState state_from_json(const Json& json) {
   read_value(entry(generator, "position"), "generator.position", s.generator_position);
   for (const auto& [name, value] : entry(json, "scheduler").items()) read_value(value, name, s.scheduler[name]);
   for (const auto& [name, value] : entry(json, "scaler").items()) read_value(value, name, s.scaler[name]);
+  for (const auto& [name, value] : s.scheduler) {
+    LIMPID_CHECK(value >= 0 && std::isfinite(value), DataError, "scheduler.", name, " is ", value,
+                 ", expected a finite number >= 0");
+  }
+  if (!s.scaler.empty()) optim::GradScaler().load_state_dict(s.scaler);  // as strict as when the run goes on
   const Json& epoch = entry(json, "epoch_so_far");
   s.epoch_loss = read<double>(epoch, "loss_sum");
   s.epoch_correct = count(epoch, "correct");

@@ -207,8 +207,10 @@ Sweep sweep(const SweepSettings& settings, const std::function<void(std::int64_t
   TrainSettings largest = settings.train;
   largest.batch = *std::max_element(settings.batches.begin(), settings.batches.end());
   check(largest);
-  LIMPID_CHECK(settings.warmup >= 0 && settings.steps >= 1, ArgumentError, "[sweep] at least 0 warm-up steps and 1 timed one, got ",
-               settings.warmup, " and ", settings.steps);
+  LIMPID_CHECK(
+      settings.warmup >= 0 && settings.warmup <= kMostTimings && settings.steps >= 1 && settings.steps <= kMostTimings,
+      ArgumentError, "[sweep] 0 to ", kMostTimings, " warm-up steps and 1 to ", kMostTimings, " timed ones, got ",
+      settings.warmup, " and ", settings.steps);
   LIMPID_CHECK(settings.train.input.size() == 3 && settings.train.classes >= 1, ArgumentError,
                "[sweep] needs the size of one sample (channels, height, width) and the number of classes");
   if (settings.train.threads > 0) cpu::set_num_threads(static_cast<int>(settings.train.threads));

@@ -133,6 +133,7 @@ Learning learn(const LearningSettings& settings,
         const TrainParts parts = make_parts(s, settings.search_paths);
         LIMPID_CHECK(parts.validation, ArgumentError, "[learn] a sweep of learning needs validation samples, the val-fraction is ",
                      s.val_fraction);
+        check_scaled_batch(s, parts.training->size());
         out.input = parts.card.input.vec();
         out.classes = parts.card.classes;
         out.training = parts.training->size();

@@ -15,6 +15,7 @@
 #include <limpid/tensor/workspace_cap.h>
 #include <limpid/train/amp.h>
 #include <limpid/train/ledger.h>
+#include <limpid/train/run_log.h>
 #include <limpid/train/machine.h>
 #include <limpid/train/rehearsal.h>
 #include <limpid/train/reserve.h>
@@ -38,6 +39,9 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, Start start, TrainObs
     : settings_(std::move(settings)), parts_(std::move(parts)), observer_(observer ? observer : &silent_) {
   check(settings_);
   LIMPID_CHECK(parts_.model && parts_.training, ArgumentError, "[train] a run needs a model and training data");
+  settings_.init_batch = parts_.init_batch;
+  settings_.init_lr = parts_.init_lr;
+  check_scaled_batch(settings_, parts_.training->size());
   apply_memory_settings(settings_);
   set_workspace_cap(settings_.workspace_cap);
   if (settings_.threads > 0) cpu::set_num_threads(static_cast<int>(settings_.threads));
@@ -64,12 +68,13 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, Start start, TrainObs
   pool.empty_cache();
   pool.reset_peak_stats();
   memory::io_allocator().reset_peak_stats();
+  const memory::Ledger data = data_ledger(pool);
   if (settings_.memory_cap > 0) {
-    const std::uint64_t io = memory::io_allocator().ledger().reserved;
+    const std::uint64_t io = data.reserved;
     LIMPID_CHECK(io < settings_.memory_cap, ArgumentError, "[train] memory-cap ", format_bytes(settings_.memory_cap),
                  " is too small: data set and loader (io) alone take ", format_bytes(io));
   }
-  apply_cap(settings_.memory_cap, pool, memory::io_allocator());
+  apply_cap(settings_.memory_cap, pool, data);
 
   parts_.model->name_tree();
   parts_.model->to(parse_device(settings_.device));
@@ -101,6 +106,7 @@ Trainer::Trainer(TrainSettings settings, TrainParts parts, Start start, TrainObs
   if (start == Start::resume) {
     std::unique_ptr<RunLock> lock = RunFolder::lock(settings_.out);
     if (std::optional<Checkpoint> checkpoint = store_->load_to_resume()) {
+      check_logs(settings_.out, checkpoint->state.log_offsets, checkpoint->state.step);
       restore(*checkpoint);
       saved_step_ = state_.step;
       saved_folder_ = checkpoint->folder;
@@ -151,6 +157,18 @@ void Trainer::restore(const Checkpoint& checkpoint) {
                ", the run has the seed ", settings_.seed);
   for (const char* log : {"steps.jsonl", "ledger.jsonl"})
     LIMPID_CHECK(saved.log_offsets.contains(log), DataError, "[resume] ", file, ": log_offsets does not have ", log);
+  if (const auto count = saved.scheduler.find("count"); count != saved.scheduler.end()) {
+    LIMPID_CHECK(count->second == std::floor(count->second) && count->second <= static_cast<double>(saved.step),
+                 DataError, "[resume] ", file, ": scheduler.count is ", count->second,
+                 ", expected a whole number up to the step ", saved.step);
+  }
+  // The rates that the settings give, before the schedule.
+  for (const auto& [name, value] : scheduler_->state_dict()) {
+    const auto found = saved.scheduler.find(name);
+    LIMPID_CHECK(name == "count" || found == saved.scheduler.end() || std::abs(found->second - value) <= 1e-9 * value,
+                 DataError, "[resume] ", file, " has the scheduler's ", name, " ", found->second,
+                 ", the settings give ", value);
+  }
   load_weights(*parts_.model, checkpoint.model, checkpoint.folder + "/model.safetensors");
   try {
     optimizer_->load_state_dict(checkpoint.optimizer);
@@ -282,12 +300,13 @@ void Trainer::monitor_step(const StepRecord& r, bool last) {
 }
 
 Evaluation Trainer::evaluate_on(data::DataLoader& loader, const char* what) {
-  return evaluate(model(), loader, parts_.card.classes,
-                  [&](std::int64_t done, std::int64_t total) { observer_->on_evaluation(what, done, total); },
-                  step_->micro_batch_limit());
+  return evaluate(
+      model(), loader, parts_.card.classes,
+      [&](std::int64_t done, std::int64_t total) { observer_->on_evaluation(what, done, total); },
+      step_->micro_batch_limit(), stop_);
 }
 
-EpochRecord Trainer::finish_epoch() {
+std::optional<EpochRecord> Trainer::finish_epoch() {
   EpochRecord record;
   record.epoch = state_.loader.epoch;
   record.step = state_.step;
@@ -297,6 +316,7 @@ EpochRecord Trainer::finish_epoch() {
   record.seconds = state_.epoch_seconds;
   if (validation_loader_) {
     record.validation = evaluate_on(*validation_loader_, "validation");
+    if (record.validation->stopped) return std::nullopt;
     // A loss that is not a number is never the best.
     record.best = !std::isnan(record.validation->loss) &&
                   (state_.best_epoch < 0 || !(record.validation->loss >= state_.best_loss));
@@ -340,6 +360,7 @@ void Trainer::save(bool best) {
 }
 
 TrainResult Trainer::run(const std::atomic<bool>* stop) {
+  stop_ = stop;
   auto stop_asked = [&] { return stop && stop->load(std::memory_order_relaxed); };
   TrainResult result;
   memory::Allocator& pool = compute_pool(settings_);
@@ -388,13 +409,15 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
       start = Clock::now();
     }
     if (result.stopped) break;
-    const EpochRecord epoch = finish_epoch();
-    result.train_loss = epoch.train_loss;
-    result.train_accuracy = epoch.train_accuracy;
-    result.validation = epoch.validation;
-    save(epoch.best);
-    if (events_) events_->write(epoch);
-    observer_->on_epoch(epoch);
+    const std::optional<EpochRecord> epoch = finish_epoch();
+    result.stopped = !epoch;
+    if (!epoch) break;
+    result.train_loss = epoch->train_loss;
+    result.train_accuracy = epoch->train_accuracy;
+    result.validation = epoch->validation;
+    save(epoch->best);
+    if (events_) events_->write(*epoch);
+    observer_->on_epoch(*epoch);
     result.stopped = stop_asked() && state_.loader.epoch < settings_.epochs;
   }
   if (result.stopped && saved_step_ != state_.step) save(false);
@@ -419,7 +442,11 @@ TrainResult Trainer::run(const std::atomic<bool>* stop) {
     result.device_calls = device_calls() - calls_before;
     result.device_calls_after_first_step = device_calls() - calls_after_first;
   }
-  if (!result.stopped && test_loader_) result.test = evaluate_on(*test_loader_, "test");
+  if (!result.stopped && test_loader_) {
+    result.test = evaluate_on(*test_loader_, "test");
+    result.stopped = result.test->stopped;
+    if (result.stopped) result.test.reset();
+  }
   for (double loss : {state_.epoch_loss, result.train_loss.value_or(0), result.validation ? result.validation->loss : 0,
                       result.test ? result.test->loss : 0}) {
     result.diverged |= !std::isfinite(loss);

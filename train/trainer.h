@@ -1,6 +1,6 @@
 // Trainer: the training loop. Each step: one batch, forward, cross-entropy, backward, clipping, update, schedule; each
 // epoch: validation and a checkpoint. It prints nothing: an observer is told. A stop flag ends the run between two
-// steps with a checkpoint; a resumed run goes on bit for bit.
+// steps, or batches of an evaluation, with a checkpoint; a resumed run goes on bit for bit.
 #pragma once
 
 #include <atomic>
@@ -132,11 +132,12 @@ class Trainer {
   void write_ledger(const StepRecord& record, const StepOutcome& outcome);
   void log_step(const StepRecord& record);
   void monitor_step(const StepRecord& record, bool last);
-  EpochRecord finish_epoch();
+  std::optional<EpochRecord> finish_epoch();  // nothing when it was stopped: the epoch still is to be validated
   void save(bool best);
   Evaluation evaluate_on(data::DataLoader& loader, const char* what);
 
   TrainSettings settings_;
+  const std::atomic<bool>* stop_ = nullptr;
   TrainParts parts_;
   TrainObserver* observer_;
   TrainObserver silent_;

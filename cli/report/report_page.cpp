@@ -262,7 +262,7 @@ train::EpochPlan epoch_plan(const train::Ledger& ledger) {
   return plan;
 }
 
-std::vector<std::string> warnings_of(const RunLog& log, const train::LedgerCheck& check) {
+std::vector<std::string> warnings_of(const RunLog& log, const train::EpochPlan& plan, const train::LedgerCheck& check) {
   std::vector<std::string> out;
   if (!check.violations.empty()) {
     out.push_back(concat("the ledger's check found ", check.violations.size(), " violations: see below"));
@@ -278,6 +278,7 @@ std::vector<std::string> warnings_of(const RunLog& log, const train::LedgerCheck
     out.push_back(concat("batch norm had micro-batches of ", smallest, " samples, fewer than ", train::kSmallBatchNorm,
                          ": its statistics are noisy"));
   }
+  if (std::string text = train::batch_warning(plan); !text.empty()) out.push_back(std::move(text));
   const std::vector<std::string> rates = train::rate_warnings(log.settings);
   out.insert(out.end(), rates.begin(), rates.end());
   return out;
@@ -330,7 +331,7 @@ std::string report_page(const std::string& title, const RunLog& log) {
   json["run"] = Json::parse(log.run_json);
   json["diagnosis"] = diagnosis ? Json::parse(train::to_json(*diagnosis)) : Json();
   json["check"] = check_json(check);
-  json["warnings"] = warnings_of(log, check);
+  json["warnings"] = warnings_of(log, plan, check);
   json["notes"] = sentences(notes_of(log, plan, check), [](const std::string& note) { return note; });
   json["plan"] = Json::parse(train::to_json(plan));
   json["plan"]["text"] = train::to_string(plan);

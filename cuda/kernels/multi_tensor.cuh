@@ -10,14 +10,12 @@
 
 #include <limpid/cuda/cuda_lang.cuh>
 #include <limpid/cuda/kernels/optim.cuh>
+#include <limpid/cuda/optim_plan.h>
 
 namespace limpid::cu {
 
 constexpr int kTensorsALaunch = 64;            // 56 bytes each; arguments of a kernel have 4 KiB
-constexpr std::int64_t kPieceElements = 4096;  // of a block, at most
 constexpr int kPieceThreads = 256;
-
-inline std::int64_t pieces_of(std::int64_t n) { return (n + kPieceElements - 1) / kPieceElements; }
 
 // What a block works on: elements [begin, end) of a tensor.
 struct Piece {

@@ -199,10 +199,6 @@ cudaError_t run_any(std::span<const OptimTensor> tensors, OptimTypes types, cons
 
 // ---- rules with a trust ratio: norms, ratios, update
 
-struct Squares {
-  double weight, other;  // of the parameter, and of the update (LAMB) or the gradient (LARS)
-};
-
 template <class T>
 struct LambRule {  // the update; CPU: LambScalars
   T correction1, root, eps, decay, fresh1, beta2, fresh2, scale;
@@ -381,9 +377,9 @@ cudaError_t rmsprop(std::span<const OptimTensor> tensors, OptimTypes types, cons
 }
 
 std::size_t trust_workspace_bytes(std::span<const OptimTensor> tensors) {
-  std::size_t bytes = (tensors.size() + tensors.size() % 2) * sizeof(double);
-  for (const OptimTensor& t : tensors) bytes += static_cast<std::size_t>(pieces_of(t.n)) * sizeof(Squares);
-  return bytes;
+  std::int64_t pieces = 0;
+  for (const OptimTensor& t : tensors) pieces += pieces_of(t.n);
+  return trust_bytes(static_cast<std::int64_t>(tensors.size()), pieces);
 }
 
 cudaError_t lamb(std::span<const OptimTensor> tensors, DType dtype, const LambArgs& args, void* workspace,

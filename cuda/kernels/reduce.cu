@@ -10,62 +10,10 @@
 namespace limpid::cu {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kRun = 8;                      // values that a thread loads before it joins them
-constexpr std::int64_t kWantedBlocks = 512;  // more than a device runs at once, few enough for short second passes
-constexpr std::int64_t kValuesAThread = 2 * kRun;  // at least, before a reduction is split further
-
-// A block reduces `slots` outputs with `lanes` threads each. Neighbouring threads take neighbours in memory: lanes of
-// one output where the reduced dim is the dense one (rows), else outputs (columns).
-struct Partition {
-  std::int64_t outputs = 0, length = 0;  // of x; length in groups of the vector width
-  int lanes = 1, slots = 1;
-  bool columns = false;
-  std::int64_t splits = 1, chunk = 0;  // grid.y parts of `chunk` positions
-  int tail = 0;                        // elements behind the last group
-};
-
-struct Plan {
-  kernel::Loop<2> kept;     // x, out
-  kernel::Loop<1> reduced;  // x
-  int width = 1;
-  Partition partition;
-};
-
-int power_of_two(std::int64_t at_least, int limit) {
-  int n = 1;
-  while (n < at_least && n < limit) n *= 2;
-  return n;
-}
-
-// width: elements of a vector load, used where rows allow it. data may be null: taken as aligned.
-Plan make_plan(const Shape& shape, const Strides& strides, const Strides& out_strides, std::uint32_t mask, int width,
-               const void* data) {
-  Plan plan;
-  Shape kept = shape, reduced = shape;
-  for (int d = 0; d < shape.size(); d++) (mask >> d & 1u ? kept : reduced)[d] = 1;
-  plan.kept = kernel::plan_loop<2>(kept, {&strides, &out_strides});
-  plan.reduced = kernel::plan_loop<1>(reduced, {&strides});
-  Partition& p = plan.partition;
-  p.outputs = plan.kept.numel, p.length = plan.reduced.numel;
-  p.columns = p.outputs > 1 && p.length > 1 && plan.kept.stride[0][0] < plan.reduced.stride[0][0];
-  bool vectors = width > 1 && !p.columns && plan.reduced.rank == 1 && plan.reduced.stride[0][0] == 1 &&
-                 p.length >= 2 * width && reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
-  for (int i = 0; vectors && p.outputs > 1 && i < plan.kept.rank; i++) vectors = plan.kept.stride[0][i] % width == 0;
-  if (vectors) {
-    plan.width = width;
-    p.tail = static_cast<int>(p.length % width);
-    p.length /= width;
-  }
-  p.slots = p.columns ? power_of_two(p.outputs, 32) : kThreads / power_of_two(p.length, kThreads);
-  p.lanes = kThreads / p.slots;
-  const std::int64_t blocks = (p.outputs + p.slots - 1) / p.slots;
-  const std::int64_t most = std::max<std::int64_t>(1, p.length / (p.lanes * kValuesAThread));
-  p.splits = std::clamp<std::int64_t>(kWantedBlocks / blocks, 1, most);
-  p.chunk = (p.length + p.splits - 1) / p.splits;
-  p.splits = std::max<std::int64_t>(1, (p.length + p.chunk - 1) / p.chunk);  // no empty split
-  return plan;
-}
+constexpr int kThreads = kReduceThreads;
+constexpr int kRun = kReduceRun;
+using Plan = ReducePlan;
+using Partition = ReducePartition;
 
 // ---- operations: identity, an element's value, and how two values join
 
@@ -301,13 +249,6 @@ __global__ void __launch_bounds__(kThreads) arg_reduce_kernel(bool maximum, Part
 
 }  // namespace
 
-std::size_t reduce_workspace_bytes(const Shape& shape, const Strides& strides, std::uint32_t dims_mask) {
-  if (shape.numel() == 0) return 0;
-  // Any width has fewer positions and so at most the splits of width 1. A total has 8 bytes.
-  const Partition p = make_plan(shape, strides, strides, dims_mask, 1, nullptr).partition;
-  return p.splits > 1 ? static_cast<std::size_t>(p.splits * p.outputs) * 8 : 0;
-}
-
 cudaError_t reduce(ReduceOp op, const Shape& shape, DType out_dtype, const Output& out, DType dtype, const Input& x,
                    std::uint32_t dims_mask, void* workspace, cudaStream_t stream) {
   Shape kept = shape;
@@ -320,12 +261,12 @@ cudaError_t reduce(ReduceOp op, const Shape& shape, DType out_dtype, const Outpu
     const T* data = static_cast<const T*>(x.data);
     if constexpr (std::is_floating_point_v<compute_t<T>>) {
       if (op == ReduceOp::sum) {
-        const Plan plan = make_plan(shape, x.strides, out.strides, dims_mask, kVectorWidth<T>, data);
+        const Plan plan = plan_reduce(shape, x.strides, out.strides, dims_mask, kVectorWidth<T>, data);
         if (plan.width > 1) return run<kVectorWidth<T>>(Sum<T>(), plan, data, out_dtype, out.data, workspace, stream);
         return run<1>(Sum<T>(), plan, data, out_dtype, out.data, workspace, stream);
       }
     }
-    const Plan plan = make_plan(shape, x.strides, out.strides, dims_mask, 1, data);
+    const Plan plan = plan_reduce(shape, x.strides, out.strides, dims_mask, 1, data);
     return run<1>(AnyReduce<T>{op}, plan, data, out_dtype, out.data, workspace, stream);
   });
 }
@@ -334,7 +275,7 @@ cudaError_t arg_reduce(bool maximum, const Shape& shape, const Output& out, DTyp
                        cudaStream_t stream) {
   if (shape.numel() == 0) return cudaSuccess;
   const std::uint32_t mask = shape.size() == 0 ? 0 : 1u << dim;
-  const Plan plan = make_plan(shape, x.strides, out.strides, mask, 1, x.data);
+  const Plan plan = plan_reduce(shape, x.strides, out.strides, mask, 1, x.data);
   const StridedIndex<2> kept(plan.kept);
   return dispatch_all(dtype, [&]<class T>() {
     return launch(arg_reduce_kernel<T>, grid_for(plan.partition.outputs, plan.partition.slots, kMaxSharingBlocks),

@@ -8,16 +8,14 @@
 #include <cuda_runtime_api.h>
 
 #include <limpid/cuda/kernels/operands.cuh>
+#include <limpid/cuda/reduce_plan.h>
 #include <limpid/tensor/kernels.h>
 
 namespace limpid::cu {
 
-// Bytes of workspace that reduce() needs for a tensor of that shape and those strides; 0 for most.
-std::size_t reduce_workspace_bytes(const Shape& shape, const Strides& strides, std::uint32_t dims_mask);
-
 // out has the dims of the mask as 1. out_dtype: that of x for max and min, bool for any and all, else x's floating
 // dtype, or f64 of it, or i64 for integers. Sums of 16-bit floats and f32 are added in f32 by short runs, the runs in
-// f64.
+// f64. workspace: reduce_workspace_bytes() of x (reduce_plan.h).
 cudaError_t reduce(ReduceOp op, const Shape& shape, DType out_dtype, const Output& out, DType dtype, const Input& x,
                    std::uint32_t dims_mask, void* workspace, cudaStream_t stream);
 

@@ -119,7 +119,7 @@ constexpr FusedKernels kFusedTable{
 const FusedKernels& cpu_fused_kernels() { return cpu::kFusedTable; }
 
 const FusedKernels* fused_kernels_for(Device device) {
-  if (device.is_dry()) return &dry_fused_kernels();
+  if (device == kDryCpu) return &dry_fused_kernels();
   return device.type == DeviceType::cpu ? &cpu_fused_kernels() : nullptr;
 }
 
