@@ -72,7 +72,7 @@ TEST_CASE("--device: a GPU that is not there, one without kernels, nonsense") {
   CHECK(has(r.err, "cuda:0: no CUDA device (the driver is too old: it serves CUDA up to 12.2"));
   r = with_fake(on("gpu"), "devices=1");
   CHECK(r.code == 2);
-  CHECK(has(r.err, "device must be cpu, cuda[:index] or dry:cpu, got 'gpu'"));
+  CHECK(has(r.err, "device must be cpu, cuda[:index], dry:cpu or dry:cuda, got 'gpu'"));
   r = with_fake(on("dry:cpu"), "devices=1");
   CHECK(r.code == 2);
   CHECK(has(r.err, "nothing is computed on dry:cpu"));
