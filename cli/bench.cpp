@@ -21,8 +21,10 @@
 #include <limpid/nn/models/models.h>
 #include <limpid/optim/adam.h>
 #include <limpid/tensor/cpu/parallel.h>
+#include <limpid/tensor/dry.h>
 #include <limpid/tensor/storage.h>
 #include <limpid/train/machine.h>
+#include <limpid/train/spread.h>
 #include <limpid/version.h>
 
 #include "commands.h"
@@ -60,14 +62,6 @@ Row parse_row(const std::string& text) {
   return {text.substr(0, colon), batch};
 }
 
-struct Timing {
-  double median = 0, low = 0, high = 0;  // and quartiles
-};
-Timing timing_of(std::vector<double> times) {
-  std::sort(times.begin(), times.end());
-  const std::size_t n = times.size();
-  return {times[n / 2], times[n / 4], times[n - 1 - n / 4]};
-}
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 long minor_faults() {
@@ -104,7 +98,7 @@ Json measure_step(const Row& row, const BenchOptions& o) {
     for (int i = 0; i < steps; i++) step();
     times.push_back(1e3 * seconds_since(start) / steps);
   }
-  const Timing t = timing_of(times);
+  const train::Spread t = train::spread_of(times);
   return {{"name", concat(row.model, ":", row.batch)},
           {"unit", "ms"},
           {"median", t.median},
@@ -126,7 +120,7 @@ Json measure_small(const char* name, std::int64_t repeats, int operations, F&& f
     f();
     times.push_back(1e9 * seconds_since(start) / operations);
   }
-  const Timing t = timing_of(times);
+  const train::Spread t = train::spread_of(times);
   return {{"name", name}, {"unit", "ns"}, {"median", t.median}, {"low", t.low}, {"high", t.high}};
 }
 
@@ -164,11 +158,13 @@ Json read_baseline(const std::string& path) {
   constexpr std::uint64_t kMostBytes = 1 << 20;
   const std::vector<std::uint8_t> bytes = read_file(path, kMostBytes);
   const Json json = Json::parse(bytes.begin(), bytes.end(), nullptr, false);
-  bool good = json.is_object() && json.value("kind", Json()) == "limpid bench" && json.contains("rows") && json["rows"].is_array();
+  bool good = json.is_object() && json.value("kind", Json()) == "limpid bench" && json.contains("rows") &&
+              json["rows"].is_array();
   for (std::size_t i = 0; good && i < json["rows"].size(); i++) {
     const Json& row = json["rows"][i];
     good = row.is_object() && row.contains("name") && row["name"].is_string() && row.contains("median") &&
-           row["median"].is_number() && row["median"].get<double>() > 0 && row.contains("unit") && row["unit"].is_string();
+           row["median"].is_number() && row["median"].get<double>() > 0 && row.contains("unit") &&
+           row["unit"].is_string();
   }
   LIMPID_CHECK(good, DataError, "[bench] ", path, " is no result of limpid bench -o");
   return json;
@@ -186,18 +182,22 @@ void warn_of_other_machine(const Json& now, const Json& then) {
 int run(const BenchOptions& o) {
   LIMPID_CHECK(o.repeats >= 5 && o.repeats <= 10000, ArgumentError, "--repeats is 5 to 10000, got ", o.repeats);
   LIMPID_CHECK(std::isfinite(o.factor) && o.factor > 1, ArgumentError, "--factor must be above 1, got ", o.factor);
-  LIMPID_CHECK(o.threads >= 0 && o.threads <= 1024, ArgumentError, "--threads is 0 (all cores) to 1024, got ", o.threads);
+  LIMPID_CHECK(o.threads >= 0 && o.threads <= 1024, ArgumentError, "--threads is 0 (all cores) to 1024, got ",
+               o.threads);
   std::vector<Row> rows;
   for (const std::string& text : o.rows) {
     rows.push_back(parse_row(text));
-    usual_input(rows.back().model);  // the name is checked before any work
+    const dry::Run checked;  // before any work: is there such a model?
+    nn::make_model(rows.back().model, {.input = Shape(parse_input(usual_input(rows.back().model))), .classes = 10});
   }
   std::optional<Json> baseline;
   if (!o.baseline.empty()) baseline = read_baseline(o.baseline);
+  if (!o.output.empty())
+    refuse_overwriting("--out", o.output, o.baseline.empty() ? std::vector<std::string>() : std::vector{o.baseline});
   if (o.threads > 0) cpu::set_num_threads(static_cast<int>(o.threads));
 
   const train::MachineInfo machine = train::machine_info();
-  Json result = {{"kind", "limpid bench"}, {"version", LIMPID_VERSION}, {"cpu", machine.cpu},
+  Json result = {{"kind", "limpid bench"}, {"version", LIMPID_VERSION},     {"cpu", machine.cpu},
                  {"kernels", machine.isa}, {"threads", cpu::num_threads()}, {"fuse", o.fuse},
                  {"rows", Json::array()}};
   Progress progress(o.quiet);
@@ -246,12 +246,16 @@ int run(const BenchOptions& o) {
 void add_bench(CLI::App& app, Action& action) {
   CLI::App* sub = app.add_subcommand("bench", "Times of training steps and small operations; against a baseline");
   auto o = std::make_shared<BenchOptions>();
-  sub->add_option("--rows", o->rows, "Training steps as MODEL:BATCH, separated by commas")->delimiter(',')->capture_default_str();
+  sub->add_option("--rows", o->rows, "Training steps as MODEL:BATCH, separated by commas")
+      ->delimiter(',')
+      ->capture_default_str();
   add_integer(*sub, "--threads", o->threads, "Compute threads; 0: all cores")->capture_default_str();
-  add_integer(*sub, "--repeats", o->repeats, "Timed repeats of a row, of 20 ms or one step at least")->capture_default_str();
+  add_integer(*sub, "--repeats", o->repeats, "Timed repeats of a row, of 20 ms or one step at least")
+      ->capture_default_str();
   add_fuse(*sub, o->fuse);
   sub->add_option("-o,--out", o->output, "Write the result to this file, to compare with later");
-  sub->add_option("--compare", o->baseline, "A result of -o: print now / then, exit code 1 when a row is slower than --factor times");
+  sub->add_option("--compare", o->baseline,
+                  "A result of -o: print now / then, exit code 1 when a row is slower than --factor times");
   add_real(*sub, "--factor", o->factor, "What counts as slower")->capture_default_str();
   sub->add_flag("--quiet", o->quiet, "No progress on stderr");
   sub->add_flag("--json", o->json, "Last line on stdout: one JSON object");
@@ -259,7 +263,8 @@ void add_bench(CLI::App& app, Action& action) {
       "Examples:\n"
       "  limpid bench -o before.json\n"
       "  limpid bench --compare before.json --factor 1.1\n"
-      "New pages are the system's minor page faults during the timed steps: a step that runs in its own cache has next to\n"
+      "New pages are the system's minor page faults during the timed steps: a step that runs in its own cache has next "
+      "to\n"
       "none. Other programs on the machine make every figure worse: compare medians of a quiet machine.");
   sub->callback([o, &action] { action = [o] { return run(*o); }; });
 }

@@ -9,18 +9,14 @@
 namespace limpid {
 namespace {
 
-void written(Tensor& t) {
-  if (t.defined()) t.storage()->bump_version();
-}
-void written(const cu::OptimGroup& group) {
-  for (OptimChunk* chunk : group.chunks) {
-    for (Tensor* t : {&chunk->param, &chunk->state0, &chunk->state1, &chunk->state2}) written(*t);
-  }
+const Kernels& silent() {
+  static const Kernels table = silenced(cpu_kernels(), "dry:cuda");
+  return table;
 }
 
-void reduce(ReduceOp, Tensor& out, const Tensor& x, std::uint32_t dims_mask) {
+void reduce(ReduceOp op, Tensor& out, const Tensor& x, std::uint32_t dims_mask) {
   const Tensor workspace = raw::workspace(cu::reduce_workspace_bytes(x.shape(), x.strides(), dims_mask), out.device());
-  written(out);
+  silent().reduce(op, out, x, dims_mask);
 }
 
 bool all_finite(const Tensor& x) {
@@ -32,17 +28,18 @@ bool all_finite(const Tensor& x) {
   return true;
 }
 
-template <class Args>
-void step(std::span<OptimChunk> chunks, const Args&) {
-  cu::for_groups("optimizer step", chunks, [](cu::OptimGroup& group) { written(group); });
+template <auto Entry, class Args>
+void step(std::span<OptimChunk> chunks, const Args& args) {
+  cu::for_groups("optimizer step", chunks, [](cu::OptimGroup&) {});
+  (silent().*Entry)(chunks, args);
 }
-template <class Args>
-void trust_step(std::span<OptimChunk> chunks, const Args&) {
+template <auto Entry, class Args>
+void trust_step(std::span<OptimChunk> chunks, const Args& args) {
   cu::for_trust_groups("optimizer step", chunks, [](cu::OptimGroup& group) {
     const Tensor workspace = cu::trust_workspace(group);
-    written(group);
     dry::synchronize(kDryCuda);
   });
+  (silent().*Entry)(chunks, args);
 }
 
 double sum_of_squares(std::span<const Tensor> tensors) {
@@ -59,17 +56,17 @@ double sum_of_squares(std::span<const Tensor> tensors) {
 
 const Kernels& dry_cuda_kernels() {
   static const Kernels table = [] {
-    Kernels k = silenced(cpu_kernels(), "dry:cuda");
+    Kernels k = silent();
     k.plan_matmul = cu::plan_matmul;
     k.plan_conv2d = cu::plan_conv2d;
     k.plan_batch_norm = cu::plan_batch_norm;
     k.reduce = reduce;
     k.all_finite = all_finite;
-    k.sgd = step<SgdArgs>;
-    k.adam = step<AdamArgs>;
-    k.rmsprop = step<RmspropArgs>;
-    k.lamb = trust_step<LambArgs>;
-    k.lars = trust_step<LarsArgs>;
+    k.sgd = step<&Kernels::sgd, SgdArgs>;
+    k.adam = step<&Kernels::adam, AdamArgs>;
+    k.rmsprop = step<&Kernels::rmsprop, RmspropArgs>;
+    k.lamb = trust_step<&Kernels::lamb, LambArgs>;
+    k.lars = trust_step<&Kernels::lars, LarsArgs>;
     k.sum_of_squares = sum_of_squares;
     return k;
   }();

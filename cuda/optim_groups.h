@@ -1,5 +1,5 @@
-// What the optimizers' entries allocate, shared by the kernels' adapters and the dry device: how chunks are put together
-// by dtype, gradients that are reordered first, and the bytes of partial sums.
+// What the optimizers' entries allocate, shared by the kernels' adapters and the dry device: how chunks are put
+// together by dtype, gradients that are reordered first, and the bytes of partial sums.
 #pragma once
 
 #include <span>

@@ -27,6 +27,12 @@ memory::Allocator& unlimited_pool(const char* name) { return *make_pool(name, {}
 
 constexpr memory::StreamId kComputeStream{0}, kCopyStream{1};
 thread_local memory::StreamId stream = kComputeStream;
+struct CopyStreamScope {
+  CopyStreamScope() { stream = kCopyStream; }
+  ~CopyStreamScope() { stream = kComputeStream; }
+  CopyStreamScope(const CopyStreamScope&) = delete;
+  CopyStreamScope& operator=(const CopyStreamScope&) = delete;
+};
 
 // Blocks of living tensors point into their pool: it stays for good then.
 void let_go(std::unique_ptr<memory::Allocator>& pool) {
@@ -81,15 +87,10 @@ memory::StreamId current_stream() { return stream; }
 
 Tensor upload(const Tensor& host) {
   if (host.numel() == 0) return raw::to_device(host, kDryCuda);
-  stream = kCopyStream;
-  Tensor out;
-  try {
-    out = raw::to_device(host, kDryCuda, true);
-  } catch (...) {
-    stream = kComputeStream;
-    throw;
-  }
-  stream = kComputeStream;
+  Tensor out = [&] {
+    const CopyStreamScope scope;
+    return raw::to_device(host, kDryCuda, true);
+  }();
   out.storage()->record_stream(kComputeStream);
   return out;
 }

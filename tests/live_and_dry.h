@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include <limpid/base/scope.h>
@@ -58,6 +59,13 @@ inline Recorded run_dry(const Program& program, const limpid::dry::Options& opti
   return record(run.pool(), run.io_pool(), program);
 }
 
+inline std::string text_of(const limpid::memory::TraceRecord& r) {
+  return limpid::concat(limpid::memory::to_string(r.kind), " ", r.id, " ", r.bytes, " B ",
+                        limpid::memory::to_string(r.role), " stream ", r.stream, " ", limpid::to_string(r.phase), " ",
+                        limpid::name_of(r.op), " in ", limpid::name_of(r.module), " '", limpid::name_of(r.name),
+                        "' step ", r.step, ".", r.micro_batch);
+}
+
 inline void check_same(const Recorded& live, const Recorded& dry) {
   REQUIRE(live.trace.size() == dry.trace.size());
   REQUIRE(!live.trace.empty());
@@ -66,13 +74,7 @@ inline void check_same(const Recorded& live, const Recorded& dry) {
     if (std::memcmp(&live.trace[i], &dry.trace[i], sizeof live.trace[i]) != 0) different = i;
   if (different < live.trace.size()) {
     const auto &a = live.trace[different], &b = dry.trace[different];
-    auto text = [](const limpid::memory::TraceRecord& r) {
-      return limpid::concat(limpid::memory::to_string(r.kind), " ", r.id, " ", r.bytes, " B ",
-                            limpid::memory::to_string(r.role), " ", limpid::to_string(r.phase), " ",
-                            limpid::name_of(r.op), " in ", limpid::name_of(r.module), " '", limpid::name_of(r.name),
-                            "' step ", r.step, ".", r.micro_batch);
-    };
-    FAIL_CHECK("event ", different, ": live ", text(a), ", dry ", text(b));
+    FAIL_CHECK("event ", different, ": live ", text_of(a), ", dry ", text_of(b));
   }
   for (int m = 0; m < limpid::memory::kMetricCount; m++) {
     for (int scope = 0; scope < 3; scope++) {

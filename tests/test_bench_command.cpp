@@ -1,4 +1,5 @@
-// limpid bench: results, comparison with a baseline, refusals. No time is judged: baselines are made from the run's own.
+// limpid bench: results, comparison with a baseline, refusals. No time is judged: baselines are made from the run's
+// own.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -64,18 +65,21 @@ TEST_CASE("what a bench refuses") {
   const TempFolder folder;
   std::ofstream(folder / "no.json") << "{\"kind\": \"limpid bench\", \"rows\": [{\"name\": \"x\", \"median\": 0}]}";
   std::ofstream(folder / "cut.json") << "{\"kind\": \"limpid be";
+  std::ofstream(folder / "good.json") << "{\"kind\": \"limpid bench\", \"rows\": []}";
   struct Case {
     Words more;
     int code;
     const char* text;
   };
-  for (const Case& c : std::vector<Case>{{{"--compare", folder / "no.json"}, 4, "is no result of limpid bench"},
-                                         {{"--compare", folder / "cut.json"}, 4, "is no result of limpid bench"},
-                                         {{"--compare", folder / "absent.json"}, 4, "absent.json"},
-                                         {{"--factor", "nan"}, 2, "--factor must be above 1"},
-                                         {{"--factor", "1"}, 2, "--factor must be above 1, got 1"},
-                                         {{"--repeats", "4"}, 2, "--repeats is 5 to 10000, got 4"},
-                                         {{"--threads", "-1"}, 2, "--threads is 0"}}) {
+  for (const Case& c : std::vector<Case>{
+           {{"--compare", folder / "no.json"}, 4, "is no result of limpid bench"},
+           {{"--compare", folder / "cut.json"}, 4, "is no result of limpid bench"},
+           {{"--compare", folder / "absent.json"}, 4, "absent.json"},
+           {{"--compare", folder / "good.json", "-o", folder / "good.json"}, 2, "would overwrite the input"},
+           {{"--factor", "nan"}, 2, "--factor must be above 1"},
+           {{"--factor", "1"}, 2, "--factor must be above 1, got 1"},
+           {{"--repeats", "4"}, 2, "--repeats is 5 to 10000, got 4"},
+           {{"--threads", "-1"}, 2, "--threads is 0"}}) {
     const CommandResult r = limpid_command(bench(c.more));
     CHECK_MESSAGE(r.code == c.code, c.text, ": ", r.err);
     CHECK_MESSAGE(r.err.find(c.text) != std::string::npos, r.err);

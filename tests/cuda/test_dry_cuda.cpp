@@ -18,6 +18,7 @@
 using namespace limpid;
 using namespace limpid::train;
 using limpid_test::Recorded;
+using limpid_test::text_of;
 using tensor_test::kGpu;
 
 namespace {
@@ -75,12 +76,9 @@ void check_predicted(const PlanSettings& s) {
   keep_requests(gpu.trace);
   keep_requests(dried.trace);
   for (std::size_t i = 0; i < std::min(gpu.trace.size(), dried.trace.size()); i++) {
-    const auto text = [](const memory::TraceRecord& r) {
-      return concat(memory::to_string(r.kind), " ", r.id, " ", r.bytes, " B ", memory::to_string(r.role), " stream ", r.stream, " ",
-                    to_string(r.phase), " ", name_of(r.op), " in ", name_of(r.module), " '", name_of(r.name), "' step ", r.step);
-    };
-    if (text(gpu.trace[i]) == text(dried.trace[i])) continue;
-    FAIL_CHECK("record ", i, ": on the GPU ", text(gpu.trace[i]), ", dry ", text(dried.trace[i]));
+    const std::string on_gpu = text_of(gpu.trace[i]), dry_text = text_of(dried.trace[i]);
+    if (on_gpu == dry_text) continue;
+    FAIL_CHECK("request ", i, ": on the GPU ", on_gpu, ", dry ", dry_text);
     break;
   }
   CHECK(gpu.trace.size() == dried.trace.size());

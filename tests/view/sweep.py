@@ -58,6 +58,16 @@ def learning(browser, options):
     page.finish()
 
 
+def too_large(browser, options):
+    page, found = make(browser, options, "too_large", "--model mlp --batches 8,31,32,1000000 --input 1x8x8 --memory-cap 64MiB")
+    check(page.charts["throughput"]["points"][0] == 3, "three batches were timed")
+    check(page.charts["memory"]["points"][0] == 4, "the fourth has a prediction")
+    rows = cells(browser, 0)
+    check([row[0] for row in rows] == ["8", "31", "32", "1,000,000"], "the table has every batch")
+    check(rows[3][-1].startswith("predicted not to fit: needs "), "what does not fit says so")
+    page.finish()
+
+
 def lab(browser, options):
     page, found = make(browser, options, "lab", "--gemm 15,16,17 --channels 16,17 --threads 1")
     check(len(page.charts) == len(found["experiments"]) == 7, "a chart for each experiment")
@@ -72,6 +82,7 @@ def lab(browser, options):
 
 def use(browser, options):
     learning(browser, options)
+    too_large(browser, options)
     lab(browser, options)
 
 
